@@ -66,7 +66,7 @@ class Disk:
             self._pending = [(folder, undo) for folder, undo in self._pending if folder != write.path]
         elif write.kind == "truncate":
             self._kept.pop(write.path.stat().st_ino, None)
-        elif write.kind in ("create", "mkdir"):
+        elif write.kind in ("create", "mkdir") and not write.path.exists():  # else it is refused, and changes nothing
             self._pending.append((write.path.parent, lambda copy: _remove(copy / where)))
         elif write.kind == "remove" and write.path.is_file():
             content, when = write.path.read_bytes(), write.path.stat().st_mtime_ns

@@ -36,6 +36,24 @@ each_command = pytest.mark.parametrize(
 )
 
 
+def files_unknown_to_the_audit(command: Command, world: Path, folder: Path) -> list[str]:
+    """What the command wrote under names that docs/privacy.md, which tells what each file says of persons, lacks.
+
+    Files that the command was told to write have the names of whoever asked, or begin with them.
+    """
+    page = (Path(__file__).parents[1] / "docs" / "privacy.md").read_text()
+    told = [str(part) for part in command.arguments(folder)]
+    found = []
+    for path in folder.rglob("*"):
+        before = world / path.relative_to(folder)
+        is_new = path.is_file() and not (before.is_file() and before.read_bytes() == path.read_bytes())
+        asked = [name for name in told if str(path).startswith(name) and not Path(name).is_dir()]
+        name = f"NAME{str(path).removeprefix(asked[0])}" if asked else path.name
+        if is_new and name != "NAME" and f"`{name}`" not in page:
+            found.append(name)
+    return sorted(found)
+
+
 @each_command
 @pytest.mark.usefixtures("unpainted")
 def test_a_command_that_was_killed_ends_as_if_it_were_not(
@@ -52,6 +70,7 @@ def test_a_command_that_was_killed_ends_as_if_it_were_not(
     assert code in (0, 6), output
     assert len(disk.copies) == min(disk.most, disk.seen) > 0
     expected = products(tmp_path / "world")
+    assert files_unknown_to_the_audit(command, world, tmp_path / "world") == []
     (tmp_path / "world").rename(tmp_path / "done")
     for copy in disk.copies:
         copy.rename(tmp_path / "world")

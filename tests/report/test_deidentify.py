@@ -236,24 +236,6 @@ def test_the_command_writes_both_under_codes(cohort: ifonly.Cohort, folder: Path
     assert [id for id in {*cohort.ids, *cohort.subjects} if id in text + done.output] == []
 
 
-def test_the_audit_names_every_file() -> None:
-    """Names by which the package writes files, where it has a name for them."""
-    from ifonly.clinical.build import FILES
-    from ifonly.data.store import METADATA_NAME, TABLE_NAME
-    from ifonly.evidence.behaviour import behaviour
-    from ifonly.models import checkpoint
-    from ifonly.report.folders import CHECK_FOLDER
-    from ifonly.runs.folder import ROWS, TABLE
-    from ifonly.runs.manifest import MANIFEST
-    from ifonly.study.run import LOG, RECORD
-
-    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
-    names = [*FILES, METADATA_NAME, TABLE_NAME, ROWS, TABLE, MANIFEST, LOG, RECORD, "summary.json", "card.json"]
-    names += [checkpoint.METADATA, checkpoint.WEIGHTS, checkpoint.CHECK, CHECK_FOLDER.document]
-    names += [behaviour.METADATA, behaviour.WEIGHTS, behaviour.STATES]
-    assert [name for name in names if f"`{name}`" not in page] == []
-
-
 def test_codes_depend_on_the_key_and_nothing_else(tmp_path: Path) -> None:
     key = tmp_path / "deep" / "key"
     first, again = Deidentifier.from_file(key), Deidentifier.from_file(key)

@@ -534,6 +534,16 @@ def test_codes_that_no_logarithm_takes_are_to_be_solved(tmp_path):
     assert _refuses(tmp_path)
 
 
+def test_quantities_cut_at_an_end_are_told():
+    """What lies beyond the end is hidden, however well the rest is explained."""
+    draws = np.random.default_rng(0).normal(0, 1, LOG.height).round(3)
+    frame = LOG.with_columns(stock=np.maximum(draws, 0.0), served=np.minimum(draws, 0.5), free=draws)
+    told = [problem for problem in guess_schema(frame, HINTS).problems if problem.kind == "piled up"]
+    assert [(problem.count, problem.refused) for problem in told] == [(2, False)]
+    assert re.search(r"stock \(\d\d % at its lowest\), served \(\d\d % at its highest\)", told[0].text)
+    assert "free" not in told[0].text
+
+
 def test_values_that_recur_are_no_codes_for_missing_ones():
     """Of zeros as often as a pump rests, of a ceiling near other values, and of scores nothing is told."""
     rows = pl.int_range(LOG.height)

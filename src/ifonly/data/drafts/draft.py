@@ -37,6 +37,10 @@ ONE_SIDED = 0.9
 
 MANY_ACTIONS = 100
 
+PILED_UP, FEW_VALUES = 0.2, 20
+"""A quantity of more different values than the second, of which more than this share is its lowest or highest, is
+recorded only where it leaves that end."""
+
 
 @dataclass(frozen=True)
 class TableProblem:
@@ -77,6 +81,7 @@ def find_problems(
     for feature in own:
         found += _out_of_range(feature, readings[feature.name])
     dynamic = [readings[feature.name] for feature in own if feature.kind == "dynamic"]
+    found += _piled_up(dynamic)
     found += _repeating(dynamic, readings[roles.episode].texts)
     found += _made_of_others(dynamic, [readings[dose.column] for dose in actions.doses])
     return tuple(sorted(found, key=lambda problem: not problem.refused))
@@ -229,6 +234,23 @@ def _out_of_range(feature: Feature, reading: Reading) -> Iterator[TableProblem]:
             f"{first:,}); mistakes, codes for missing values, or is the range to be wider?"
         )
         yield TableProblem("out of range", feature.name, count, text, False)
+
+
+def _piled_up(readings: Iterable[Reading]) -> Iterator[TableProblem]:
+    """Quantities that often are exactly their lowest or highest value: nothing in stock, every call answered."""
+    found = []
+    for reading in readings:
+        values = reading.values
+        for end, name in ((np.min, "lowest"), (np.max, "highest")) if reading.distinct > FEW_VALUES else ():
+            share = float((values == end(values)).mean())
+            if share > PILED_UP:
+                found.append(f"{reading.name} ({100 * share:.0f} % at its {name})")
+    if found:
+        text = (
+            f"{', '.join(found)}: how near such values were to leaving that end is not recorded, so that what is said "
+            "of steps after them is less sure; where a quantity behind them is known, which is cut there, take that."
+        )
+        yield TableProblem("piled up", None, len(found), text, False)
 
 
 def _repeating(readings: Iterable[Reading], episodes: pl.Series) -> Iterator[TableProblem]:

@@ -20,6 +20,7 @@ from ifonly.records import to_plain
 from ifonly.report import pages
 from ifonly.report.card import data_card
 from ifonly.report.case_report import ReportSettings, write_report
+from ifonly.report.cases.band import outcome_features
 from ifonly.report.folders import write_card
 from ifonly.text.catalogue import Message, say
 from ifonly.text.numbers import outcomes
@@ -269,6 +270,17 @@ def test_changes_are_told_in_words_first(page: Any) -> None:
     expect(unordered.locator(".change-lines")).to_contain_text("→ transfer to <another> ward")
 
 
+OUTCOMES = [
+    ("cumulative SOFA", ["MAP", "SOFA"], ["SOFA"]),
+    ("SOFA - 0.02 MAP", ["lactate", "MAP", "SOFA"], ["MAP", "SOFA"]),
+    ("cumulative Weekly cost (EUR)", ["Stock (units)", "cost", "Weekly cost (EUR)"], ["Weekly cost (EUR)"]),
+    ("soil water [vol %] at the end", ["canopy", "soil water [vol %]", "soil"], ["soil water [vol %]"]),
+    ("cumulative air temperature", ["air", "air temperature"], ["air temperature"]),
+    ("Größe^2 a.b", ["G", "a", "größe^2", "a.b"], ["größe^2", "a.b"]),
+    ("goals", ["first", "second"], ["first"]),
+]
+
+
 def test_that_nothing_warns_is_no_proof(page: Any) -> None:
     told = page.evaluate("""() => [[], [{code: 'page.none', values: {}}]].map((warnings) => {
         const place = document.createElement('div');
@@ -282,6 +294,15 @@ def test_that_nothing_warns_is_no_proof(page: Any) -> None:
         return place.textContent.includes('nothing warns does not prove');
     })""")
     assert told == [True, False]
+
+
+@pytest.mark.parametrize(("outcome", "names", "shown"), OUTCOMES)
+def test_pages_and_slides_show_the_measurements_of_the_outcome(
+    page: Any, outcome: str, names: list[str], shown: list[str]
+) -> None:
+    case = {"question": {"outcome": outcome}, "features": [{"name": name, "kind": "dynamic"} for name in names]}
+    assert page.evaluate("(one) => ifonly.primaryFeatures(one).map(({ name }) => name)", case) == shown
+    assert outcome_features(outcome, names) == shown
 
 
 SAMPLES: list[tuple[str, dict[str, Any]]] = [

@@ -35,11 +35,16 @@ class RefitBand:
 def outcome_features(outcome: str, names: Sequence[str]) -> list[str]:
     """The measurements that an outcome is made of: those that its name mentions, else the first, as pages take it.
 
-    >>> outcome_features("cumulative SOFA", ["MAP", "SOFA"])
-    ['SOFA']
+    A name may have spaces, brackets and signs, and another one in it: the longest count first.
+
+    >>> outcome_features("cumulative weekly cost (EUR)", ["stock", "cost", "weekly cost (EUR)"])
+    ['weekly cost (EUR)']
     """
-    words = re.split(r"[^\w.]+", outcome.lower())
-    return [name for name in names if name.lower() in words] or list(names[:1])
+    words, named = outcome.lower(), set()
+    for name in sorted(names, key=len, reverse=True):
+        words, count = re.subn(rf"(?<![\w.]){re.escape(name.lower())}(?!\w|\.\w)", " ", words)
+        named |= {name} if count else set()
+    return [name for name in names if name in named] or list(names[:1])
 
 
 @torch.no_grad()

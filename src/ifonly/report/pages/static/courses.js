@@ -68,12 +68,18 @@
     ].filter(Boolean).map((row) => ({ ...row, actions: row.course.actions }));
   }
 
-  /** The measurements that the outcome is made of: those that its name mentions, else the first. */
+  /** The measurements that the outcome is made of: those that its name mentions, else the first. A name may have spaces,
+   * brackets and signs, and another one in it: the longest count first. */
   function primaryFeatures(case_) {
     const dynamic = case_.features.filter((feature) => feature.kind === "dynamic");
-    const words = case_.question.outcome.toLowerCase().split(/[^\w.]+/);
-    const named = dynamic.filter((feature) => words.includes(feature.name.toLowerCase()));
-    return named.length ? named : dynamic.slice(0, 1);
+    let words = case_.question.outcome.toLowerCase();
+    const named = [...dynamic].sort((one, other) => other.name.length - one.name.length).filter((feature) => {
+      const name = feature.name.toLowerCase().replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+      const before = words;
+      words = words.replace(new RegExp(`(?<![\\p{L}\\p{N}_.])${name}(?![\\p{L}\\p{N}_]|\\.[\\p{L}\\p{N}_])`, "gu"), " ");
+      return words !== before;
+    });
+    return named.length ? dynamic.filter((feature) => named.includes(feature)) : dynamic.slice(0, 1);
   }
 
   /** Values of one feature along a course, which has only the dynamic ones. */

@@ -270,6 +270,12 @@ def test_changes_are_told_in_words_first(page: Any) -> None:
     expect(unordered.locator(".change-lines")).to_contain_text("→ transfer to <another> ward")
 
 
+def test_a_unit_is_shown_once(page: Any) -> None:
+    for name, unit, beside in (("cost (EUR)", "EUR", ""), ("heat", "C", "C"), ("share", "", "")):
+        feature = {"name": name, "unit": unit, "label": ifonly.Feature(name, "dynamic", unit=unit).label}
+        assert page.evaluate("(one) => ifonly.unitBeside(one)", feature) == beside
+
+
 OUTCOMES = [
     ("cumulative SOFA", ["MAP", "SOFA"], ["SOFA"]),
     ("SOFA - 0.02 MAP", ["lactate", "MAP", "SOFA"], ["MAP", "SOFA"]),

@@ -99,7 +99,7 @@
     return el("div", { class: "wide", tabindex: "0", role: "group", "aria-label": ifonly.say("view.values scroll") },
       el("table", { class: "figures values" }, head([ifonly.say("view.measurement"), ifonly.say("view.course"), ...moments]),
         el("tbody", {}, lines.map(({ feature, name, values, origins }) => el("tr", {},
-          el("th", { scope: "row" }, `${feature.name} ${ifonly.unit(feature.unit)}`),
+          el("th", { scope: "row" }, `${feature.name} ${ifonly.unitBeside(feature)}`.trim()),
           el("td", { class: "text" }, name),
           cells(...values.map((value, step) => `${ifonly.number(value)}${originWords(origins?.[step])}`)))))));
   }
@@ -146,7 +146,7 @@
         measured: origins.filter((origin) => origin === "measured").length, steps: values.length,
       }) : "",
     })).join("; ");
-    const name = feature.unit ? ifonly.say("table.feature in", { feature: feature.name, unit: feature.unit }) : feature.name;
+    const name = ifonly.unitBeside(feature) ? ifonly.say("table.feature in", { feature: feature.name, unit: feature.unit }) : feature.name;
     return ifonly.say("table.chart", { feature: name, courses });
   }
 

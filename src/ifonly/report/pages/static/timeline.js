@@ -300,7 +300,7 @@
       if (place.children.length !== features.length) {
         place.replaceChildren(...features.map((feature) => el("figure", { class: whole.includes(feature) ? "whole" : "" },
           el("figcaption", {}, el("span", { class: "feature" }, feature.name),
-            el("span", { class: "unit" }, ifonly.unit(feature.unit)), el("span", { class: "unit limits" }),
+            el("span", { class: "unit" }, ifonly.unitBeside(feature)), el("span", { class: "unit limits" }),
             el("span", { class: "reading", "aria-hidden": "true" })),
           el("div", { class: "chart" }))));
       }
@@ -352,7 +352,7 @@
     return el("div", {
       class: "board-label", "aria-hidden": "true", style: { width: `${label}px`, height: `${height}px` },
     },
-      el("span", { class: "feature" }, feature.name), el("span", { class: "unit" }, ifonly.unit(feature.unit)), reading,
+      el("span", { class: "feature" }, feature.name), el("span", { class: "unit" }, ifonly.unitBeside(feature)), reading,
       ifonly.roundValues(range, LEVELS).map((value) =>
         el("span", { class: "level", style: { top: `${place(value)}px` } }, ifonly.trimmed(value))));
   }

@@ -198,6 +198,11 @@
     return say("fact.value", { name: item.name, value, unit: spaced(item.unit) });
   }
 
+  /** A measurement's unit beside its name, unless the name ends with it: "cost (EUR)". */
+  function unitBeside(feature) {
+    return feature.label === feature.name ? "" : unit(feature.unit);
+  }
+
   /** A unit for the eye: "10^9/L" with a raised nine. */
   function unit(text) {
     const raised = { 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹", "-": "⁻" };
@@ -291,7 +296,7 @@
 
   Object.assign(ifonly, {
     el, fill, wide, number, outcome, bestPossible, gapWords, percent, tenths, moved, movedWords, capital, plural, moment, timeTitle,
-    isHours, trimmed, fact, unit, spaced, changeWords, changeLine, changeBrief, treatment, askedWords, headline, certificate, embedded, setText, say, knows, codesOf,
+    isHours, trimmed, fact, unit, unitBeside, spaced, changeWords, changeLine, changeBrief, treatment, askedWords, headline, certificate, embedded, setText, say, knows, codesOf,
     sentence, useSentences,
   });
 })((window.ifonly = window.ifonly || {}));

@@ -62,6 +62,10 @@ def serve(
         Path | None,
         option("FILE", "Where reviewers' notes are kept (SQLite).", default=f"RUN/{NOTES_IN_RUN}, or {NOTES_NAME}"),
     ] = None,
+    key: Annotated[
+        Path | None,
+        option("FILE", "Key of codes, for exports for people outside; created if it does not exist.", default=False),
+    ] = None,
     host: Annotated[
         str, option("ADDRESS", "Address to listen on; any but 127.0.0.1 needs a token.", panel=ACCESS_PANEL)
     ] = "127.0.0.1",
@@ -109,6 +113,7 @@ def serve(
             behaviour=asked.behaviour,
             allow_failed_model=asked.allow_failed_model,
             token=token,
+            key=key,
             sample=is_sample,
             jobs=workers,
             seconds=SECONDS if asked.seconds is None else asked.seconds,

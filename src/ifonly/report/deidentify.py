@@ -116,6 +116,14 @@ class Deidentifier:
         averages = {name: _rounded(value) for name, value in vars(summary.outcomes).items()}
         return replace(summary, **changed, outcomes=replace(summary.outcomes, **averages))
 
+    def notes(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Reviewers' judgements under codes, theirs and those of episodes; without what they wrote, which may name
+        anybody, and without when."""
+        outcomes = [name for name in ("observed", "best") if name in table.columns]
+        coded = pl.col("episode", "reviewer").map_elements(self.code, return_dtype=pl.String)
+        rounded = pl.col(outcomes).map_elements(_rounded, return_dtype=pl.Float64)
+        return table.drop("note", "steps", "updated").with_columns(coded, rounded).sort("episode", "reviewer")
+
     def _coded(self, frame: pl.DataFrame) -> pl.DataFrame:
         ids = [name for name in (*_IDS, "example") if name in frame.columns]
         outcomes = [name for name in ("observed", "counterfactual") if name in frame.columns]

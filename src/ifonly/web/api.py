@@ -15,6 +15,7 @@ from ifonly.data.field_words import FieldWords
 from ifonly.errors import InputError
 from ifonly.query import BRANCH_AND_BOUND
 from ifonly.report.cases.case import Case, CaseQuestion, FeatureKind, ModelAbout, Treatments, TriedCourse
+from ifonly.report.deidentify import Deidentifier
 from ifonly.text.catalogue import say
 from ifonly.version import __version__
 from ifonly.web.agreement import ReviewerAgreement, agreement_of
@@ -60,6 +61,7 @@ JobId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{16}$", description="As give
 Action = Annotated[int, Field(strict=True, ge=0, le=100_000, description="The number of a treatment.")]
 Step = Annotated[int, Field(strict=True, ge=0, lt=MOST_STEPS)]
 Named = Annotated[int, Field(strict=True, ge=0, le=100_000)] | Annotated[str, Field(max_length=LONGEST_ID)]
+Coded = Annotated[bool, Query(description="For people outside: codes in place of ids. Needs a key on the server.")]
 StepKey = Annotated[str, Field(pattern=r"^[0-9]{1,4}$")]
 StepOrEvery = Annotated[str, Field(pattern=r"^([0-9]{1,4}|every)$")]
 Levels = Annotated[int, Field(strict=True, ge=0, le=1000)]
@@ -210,6 +212,13 @@ class Desk:
     turns: Turns
     """For what takes time: lists, cases and courses; not for files, whose pictures take seconds."""
     sample: bool = False
+    codes: Deidentifier | None = None
+
+    def codes_if(self, coded: bool) -> Deidentifier | None:
+        """What replaces ids in an export, where that is asked for."""
+        if coded and self.codes is None:
+            raise RefusalError(422, "no key")
+        return self.codes if coded else None
 
     def about(self) -> About:
         """What this server shows."""
@@ -382,9 +391,9 @@ def _add_notes(router: APIRouter, desk: Desk) -> None:
             raise RefusalError(409, "conflict") from None
 
     @router.get("/notes.csv", response_class=Response, responses=_errors(*_ALWAYS, 503) | _file("text/csv"))
-    def export_notes() -> Response:
+    def export_notes(coded: Coded = False) -> Response:
         """The latest note of every reviewer on every case, with what is known of the answer, as a table."""
-        table = desk.notes.to_csv(desk.review.listing.answers)
+        table = desk.notes.to_csv(desk.review.listing.answers, desk.codes_if(coded))
         return _download(table.encode(), "text/csv; charset=utf-8", "notes.csv")
 
 
@@ -403,12 +412,15 @@ def _add_export(router: APIRouter, desk: Desk) -> None:
             str | None,
             Query(pattern=r"^[A-Za-z0-9_-]{0,16}$", description="A search, for its answer instead of the run's."),
         ] = None,
+        coded: Coded = False,
     ) -> Response:
         """A case as a file: a page that needs no server, a document, a slide, a picture, or data."""
+        codes = desk.codes_if(coded)
         case = _case_of_job(desk, episode, job) if job else desk.review.case(episode)
         if actions:
             edited = desk.review.course(episode, [int(number) for number in actions.split(",")])
             case = replace(case, edited=edited)
+        case = case if codes is None else codes.case(case)
         return _download(exported(case, kind), MEDIA_TYPES[kind], file_name(case, kind))
 
 

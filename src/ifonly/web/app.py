@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ifonly.errors import StoreError
+from ifonly.report.deidentify import Deidentifier
 from ifonly.version import __version__
 from ifonly.web.api import Desk, api_router
 from ifonly.web.guard import DESCRIPTION, Doorkeeper, Guard, RefusalError, is_api, refusal_response
@@ -41,7 +42,17 @@ def create_app(settings: ReviewSettings) -> FastAPI:
     jobs = JobDesk(setup, JobLimits(workers=settings.jobs))
     doorkeeper = Doorkeeper(settings.token)
     is_open = doorkeeper.is_open
-    desk = Desk(review, notes, jobs, settings.seconds, signs_in=not is_open, turns=Turns(), sample=settings.sample)
+    codes = None if settings.key is None else Deidentifier.from_file(settings.key)
+    desk = Desk(
+        review,
+        notes,
+        jobs,
+        settings.seconds,
+        signs_in=not is_open,
+        turns=Turns(),
+        sample=settings.sample,
+        codes=codes,
+    )
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

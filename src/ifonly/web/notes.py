@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import polars as pl
 
@@ -21,6 +21,9 @@ from ifonly.errors import IfonlyError, StoreError
 from ifonly.files import open_ordinary
 from ifonly.text.catalogue import say
 from ifonly.version import __version__
+
+if TYPE_CHECKING:
+    from ifonly.report.deidentify import Deidentifier
 
 Judgement = Literal["plausible", "implausible", "unsure"]
 VERDICTS: tuple[Judgement, ...] = get_args(Judgement)
@@ -162,10 +165,11 @@ class Notes:
             self._require_files()
         return saved
 
-    def to_csv(self, answers: pl.DataFrame | None = None) -> str:
+    def to_csv(self, answers: pl.DataFrame | None = None, codes: Deidentifier | None = None) -> str:
         """The latest note of every reviewer as a table, safe to open in a spreadsheet.
 
-        `answers` has a row per `episode`, whose other columns stand beside each note.
+        `answers` has a row per `episode`, whose other columns stand beside each note. With `codes` it is for people
+        outside, without texts.
         """
         from ifonly.report.folders import without_formulas  # brings matplotlib along, for which nobody waits here
 
@@ -175,7 +179,7 @@ class Notes:
         table = pl.DataFrame(rows, schema=columns)
         if answers is not None:
             table = table.join(answers, on="episode", how="left", maintain_order="left")
-        return without_formulas(table).write_csv()
+        return without_formulas(table if codes is None else codes.notes(table)).write_csv()
 
     def _require_files(self) -> None:
         """Refuse to go on with files that nobody can open any more: what is written there is lost."""

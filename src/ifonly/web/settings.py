@@ -39,6 +39,8 @@ class ReviewSettings:
     """Whether a model that failed its check may be shown; every page then says so."""
     token: str | None = field(default=None, repr=False)
     """What users must know; None: anybody on this machine may look, and nobody else."""
+    key: Path | None = None
+    """The file with the key of codes under which people outside get cases and judgements; made where it is missing."""
     jobs: int = 2
     """Searches at the same time, each in a process of its own."""
     sample: bool = False

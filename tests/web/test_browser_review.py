@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -384,15 +385,23 @@ def test_a_case_is_exported(page: Any, context: Any, home: str, longest: str, tm
     open_case(page, home, longest)
     try_another_dose(page, "Hour 0, fluids, as recorded")
     exported = {}
-    for kind in ("HTML", "PNG", "JSON"):
+    for kind in ("HTML", "PDF", "Slide (SVG)", "Slide (PNG)", "PNG", "JSON"):
         page.get_by_text("Export").click()
         with page.expect_download() as download:
-            page.get_by_role("link", name=re.compile(rf"^(?!Slide).*{kind}")).click()
+            page.get_by_role("link", name=kind if "Slide" in kind else re.compile(rf"^(?!Slide).*{kind}")).click()
         exported[kind] = tmp_path / download.value.suggested_filename
         download.value.save_as(exported[kind])
-        assert exported[kind].suffix == f".{kind.lower()}"
+        assert exported[kind].name.endswith(kind.lower().translate({ord(" "): ".", ord("("): None, ord(")"): None}))
         page.keyboard.press("Escape")
+    assert len({file.name for file in exported.values()}) == len(exported)
     assert exported["PNG"].read_bytes().startswith(b"\x89PNG")
+    assert exported["PDF"].read_bytes().startswith(b"%PDF-")
+    width, height = struct.unpack(">II", exported["Slide (PNG)"].read_bytes()[16:24])
+    assert width / height == pytest.approx(16 / 9, abs=0.01)
+    with watched_page(context, "file://") as (slide, _):
+        slide.goto(exported["Slide (SVG)"].as_uri())
+        ratio = slide.evaluate("(({ width, height }) => width / height)(document.documentElement.viewBox.baseVal)")
+        assert ratio == pytest.approx(16 / 9, abs=0.01)
     assert longest in json.dumps(json.loads(exported["JSON"].read_text(encoding="utf-8")))
     with watched_page(context, "file://") as (report, _):
         report.goto(exported["HTML"].as_uri())

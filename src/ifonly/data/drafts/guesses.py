@@ -32,7 +32,7 @@ from ifonly.errors import InputError
 UNIT_WORDS = {
     **{
         unit.casefold(): unit
-        for unit in ("mm", "cm", "km", "m2", "m3", "kg", "mg", "mL", "kW", "kWh", "Wh", "ms", "min", "mmHg")
+        for unit in ("mm", "cm", "km", "m2", "m3", "ha", "kg", "mg", "mL", "kW", "kWh", "Wh", "ms", "min", "mmHg")
     },
     **{
         unit.casefold(): unit
@@ -41,9 +41,9 @@ UNIT_WORDS = {
     **{"percent": "%", "pct": "%", "hours": "h", "years": "years", "days": "d", "minutes": "min", "celsius": "C"},
 }
 AMOUNTS = UNIT_WORDS | {
-    unit.casefold(): unit for unit in ("ng", "ug", "mcg", "mmol", "umol", "mol", "mEq", "IU", "kcal", "kJ")
+    unit.casefold(): unit for unit in ("ng", "ug", "mcg", "mmol", "umol", "mol", "mEq", "IU", "kcal", "kJ", "t")
 }
-DIVISORS = {"L", "dL", "mL", "m2", "m3", "kg", "h", "min", "d"}
+DIVISORS = {"L", "dL", "mL", "m2", "m3", "ha", "kg", "h", "min", "d"}
 """A unit of these after one of an amount divides it."""
 
 SIGNED_WORDS = (

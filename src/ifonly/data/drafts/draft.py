@@ -134,7 +134,7 @@ def _gaps(steps: Steps, lengths: np.ndarray[Any, Any], column: Reading) -> Itera
     if episodes := int(owner.filter(uneven.fill_null(False)).n_unique()):
         text = (
             f"{_count(episodes, 'episode')} with gaps or uneven distances between steps (usual: {usual}); "
-            f"fill the missing steps in, or end the episode there{remedy}."
+            f"fill the missing steps in, or end the episode there and give what follows an id of its own{remedy}."
         )
         yield TableProblem("gaps in steps", column.name, episodes, text, True)
 

@@ -53,8 +53,9 @@ def changes_of(table: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Every change of a run's answers: episode, subject, verdict, and the pattern that it belongs to.
 
     A pattern is an axis, the direction (`raised`, `lowered`), how many levels (1, or 2 for two and more) and a window
-    of time, `since` (included) to `until` (not), in the schema's unit of time. Of actions without doses, the axis is
-    the label of the action that is taken, and the direction `instead`.
+    of time, `since` (included) to `until` (not), in the schema's unit of time since the record begins: nothing is known
+    here of events in it, such as an onset. Of actions without doses, the axis is the label of the action that is taken,
+    and the direction `instead`.
     """
     answers = table.filter(pl.col("status") != FAILED)
     longest = max(answers["horizon"], default=1)

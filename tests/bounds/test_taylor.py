@@ -360,6 +360,22 @@ def test_what_is_known_of_a_model_is_found_once(monkeypatch: pytest.MonkeyPatch)
 
 
 @torch.no_grad()
+def test_what_is_known_of_a_model_is_of_the_weights_that_it_has() -> None:
+    """Whoever writes to weights of a model that is frozen already gets the bounds of a copy that never had others."""
+    problem = next(smooth_problems(1, start=7, strength=0.5, max_changes=2, horizon=5, rules=False))
+    model = copy.deepcopy(problem.model)
+    before = TaylorChildBound([problem.put_to(model)]).root()
+    for weights in model.parameters():
+        weights.mul_(0.5)
+    model.bake_()
+    changed, fresh = problem.put_to(model), problem.put_to(copy.deepcopy(model))
+    assert changed.model is model
+    after = TaylorChildBound([changed]).root()
+    assert not torch.equal(after, before)
+    assert torch.equal(after, TaylorChildBound([fresh]).root())
+
+
+@torch.no_grad()
 def test_as_sharp_as_the_cutoff_asks() -> None:
     """What exceeds the cutoff is known as well as without one."""
     above, loose = 0, 0

@@ -17,8 +17,10 @@ TABLE_ELEMENTS = 2**26
 DIFFERENCE = 1e-4
 """Distance, in scaled units, of the central differences that are compared with the model's own derivatives."""
 
-_SMOOTH: WeakKeyDictionary[TransitionModel, SmoothStep | None] = WeakKeyDictionary()
-"""What is known of frozen models, whose weights stay as they are: products of weights serve all of their episodes."""
+Marks = tuple[tuple[int, int], ...]
+
+_SMOOTH: WeakKeyDictionary[TransitionModel, tuple[Marks, SmoothStep | None]] = WeakKeyDictionary()
+"""What is known of models while their weights stay as they are: products of weights serve all of their episodes."""
 
 
 def table_elements(problem: BaseProblem) -> int:
@@ -39,10 +41,17 @@ def smooth_step(problem: Problem) -> SmoothStep | None:
     A subclass that overrides `step` alone inherits a description of another step. Whatever else a subclass may have
     changed shows in the derivatives along the recorded path.
     """
-    if problem.model not in _SMOOTH:
+    marks, known = _marks(problem.model), _SMOOTH.get(problem.model)
+    if known is None or known[0] != marks:
         with torch.inference_mode(False), torch.no_grad():  # it is kept, and may be used in any mode
-            _SMOOTH[problem.model] = _described_step(problem)
-    return _SMOOTH[problem.model]
+            known = _SMOOTH[problem.model] = marks, _described_step(problem)
+    return known[1]
+
+
+def _marks(model: TransitionModel) -> Marks:
+    """Where the weights lie, and how often each was written to: other marks are other weights, or may be."""
+    tensors = (*model.parameters(), *model.buffers())
+    return tuple((one.data_ptr(), 0 if one.is_inference() else one._version) for one in tensors)
 
 
 def _described_step(problem: Problem) -> SmoothStep | None:

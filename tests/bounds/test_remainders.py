@@ -44,10 +44,10 @@ def symmetric(count: int, outputs: int, size: int, seed: int = 0) -> Tensor:
     return torch.stack([drawn.permute(0, 1, *order) for order in orders]).sum(0)
 
 
-def full(packed: Tensor | None) -> Tensor:
-    """Maps [N, O, 3, 3, 3] of packed entries."""
+def full(packed: Tensor | None, size: int = 3) -> Tensor:
+    """Maps [N, O, D, D, D] of packed entries."""
     assert packed is not None
-    return spread(packed, triples(3, packed.device)[1]).unflatten(2, (3, 3, 3))
+    return spread(packed, triples(size, packed.device)[1]).unflatten(2, (size, size, size))
 
 
 def cubed(tensors: Tensor, z: Tensor) -> Tensor:
@@ -127,6 +127,23 @@ def test_packed_maps_in_frames(precision: torch.dtype, few: bool, monkeypatch: p
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=0.0)
     largest = torch.einsum("noijk,nsia,nsjb,nskc->nsaobc", tensors, frames, frames, frames).flatten(3)
     assert bool((bounds.thrice.squeeze(-1) >= torch.linalg.matrix_norm(largest, ord=2) * (1 - 1e-14)).all())
+
+
+def test_grams_of_tiny_maps_are_not_below_the_truth() -> None:
+    """In wide models Gram matrices are products in float32, where squares of tiny numbers underflow."""
+    size, count = 13, 4
+    entries = draw(1, 3, 455) * torch.tensor([1e-15, 1e-20, 1e-24, 1e-30], dtype=torch.float64).view(-1, 1, 1)
+    for frame in (torch.eye(size, dtype=torch.float64), draw(size, size, seed=1)):
+        frames = frame.expand(count, 1, -1, -1)
+        found = packed_framed_trilinear(entries.float(), frames).bounds(frames)
+        maps = [full(entries, size)]
+        for _ in range(3):
+            maps.append(torch.einsum("noijk,kc->nocij", maps[-1], frame))
+        exact = [one.flatten(1).norm(dim=1) for one in maps[:3]]
+        exact.append(torch.linalg.matrix_norm(maps[3].transpose(1, 2).flatten(2), 2))
+        for bound, norm in zip(vars(found).values(), exact, strict=True):
+            assert bool((bound.flatten() >= norm).all())
+            assert bool((bound.flatten() <= 1.2 * norm + 1e-12).all()), "and hardly above it"
 
 
 def test_grams_of_steps_stand_together() -> None:

@@ -161,7 +161,9 @@ def _grams_by_outputs(entries: Tensor, frames: Tensor) -> Grams:
         flat, twice = tensors.flatten(1, 3), _framed_twice(tensors, frames)[0]
         plain += flat.mT @ flat
         framed += (twice.mT @ twice).view_as(frames)
-    return Grams(plain, framed, error=product_margin(size**2))
+    # Each entry sums D^2 products per output; those that are not normal in float32 may all be zero.
+    lost = torch.eye(size).to(plain) * entries.shape[1] * size**3 * torch.finfo(torch.float32).tiny
+    return Grams(plain + lost, framed + lost, error=product_margin(size**2))
 
 
 def _framed_twice(tensors: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:

@@ -82,7 +82,14 @@ def number_for_weights(folder: Path) -> None:
     (folder / "goals.yaml").write_text(text.replace("[0, 1, 1, 2]", "3"))
 
 
+def endless_range(folder: Path) -> None:
+    content = json.loads((folder / "schema.json").read_text())
+    content["features"][0]["plausible"] = [0.0, 30.0] * 1000
+    (folder / "schema.json").write_text(json.dumps(content))
+
+
 FOUND = {
+    "range of thousands": ("schema", endless_range),
     "report that is a list": ("model", entry("model/model.json", "fit_report", [1])),
     "number for weights of steps": ("goals", number_for_weights),
     "query that is a number": ("result", entry("result.json", "provenance.query", 3)),
@@ -104,7 +111,7 @@ FOUND = {
     "row without evidence": ("journal", changed_row(lambda row: row.update(evidence=None))),
     "more actions than steps": ("journal", changed_row(lambda row: row["actions"].append(0))),
 }
-"""Changes that ended in a traceback once."""
+"""Changes that ended in a traceback, or in an endless message, once."""
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -112,8 +119,9 @@ def test_what_was_found_before(ready: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(ready, tmp_path / "now")
     reader, change = FOUND[name]
     change(tmp_path / "now")
-    with pytest.raises(IfonlyError):
+    with pytest.raises(IfonlyError) as caught:
         next(one for one in fuzz_readers.READERS if one.name == reader).read(tmp_path / "now")
+    assert len(str(caught.value)) < fuzz_readers.LONGEST_MESSAGE
 
 
 def test_a_bad_reader_is_found(ready: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

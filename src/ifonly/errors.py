@@ -15,7 +15,7 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda sign: ascii(sign[0])[1:-1], text)
 
 
-_HALF = 5_000
+_HALF = 1_900
 """Letters at either end of a message; a value that it quotes may be as long as the file that it is from."""
 
 

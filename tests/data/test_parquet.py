@@ -182,3 +182,11 @@ def test_cut_off_anywhere_a_file_is_refused() -> None:
     for end in range(0, len(data), 37):
         with pytest.raises(StoreError, match="is not a complete Parquet file"):
             parse_parquet(Path("t.parquet"), data[:end])
+
+
+@pytest.mark.parametrize("inner", [b"\x19", b"\x1c"], ids=["lists", "structures"])
+def test_headers_nested_without_end_are_refused(inner: bytes) -> None:
+    footer = inner * 100_000
+    data = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(StoreError, match="is not a complete Parquet file"):
+        parse_parquet(Path("t.parquet"), data)

@@ -7,12 +7,13 @@ once decompressed. What the footer says of sizes is not relied on: nobody decomp
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 MAGIC = b"PAR1"
 _DEEPEST = 16
-"""How far structures of a header may be nested; those of Parquet are less than ten."""
+"""How far structures and lists of a header may be nested; those of Parquet are less than ten."""
 _REPEATING = 7
 """The encoding in which a text begins as the one before it: every value may be as long as the page."""
 # Numbers of fields, as parquet.thrift gives them: of the footer, a row group, a column's chunk in it, and a page.
@@ -84,16 +85,12 @@ class _Reader:
 
     def fields(self) -> Fields:
         """The next structure."""
-        self.depth += 1
-        if self.depth > _DEEPEST:
-            raise ValueError("nested without end")
         found: Fields = {}
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self._whole()
             kind = head & 15
             found[number] = kind == 1 if kind in (1, 2) else self._value(kind)
-        self.depth -= 1
         return found
 
     def _value(self, kind: int) -> Any:
@@ -107,10 +104,18 @@ class _Reader:
             case 8:
                 return self._bytes(self._natural())
             case 9:
-                return self._list()
+                return self._deeper(self._list)
             case 12:
-                return self.fields()
+                return self._deeper(self.fields)
         raise ValueError(f"no kind of value: {kind}")
+
+    def _deeper(self, read: Callable[[], Any]) -> Any:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise ValueError("nested without end")
+        found = read()
+        self.depth -= 1
+        return found
 
     def _byte(self) -> int:
         self.place += 1

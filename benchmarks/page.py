@@ -3,7 +3,7 @@
     python benchmarks/page.py                      # docs/benchmarks.md, of the figures in benchmarks/measured
     python benchmarks/page.py runs/bench/solvers.json [more.json ...] --out runs/bench/benchmarks.md
 
-Each file is one run of `solvers.py --json` or `gpu_cohort.py --json`; several make one page. `solvers.py --page` does
+Each file is one run of `solvers.py --json`, `gpu_cohort.py --json` or `profile_parts.py --json`; several make one page. `solvers.py --page` does
 the same for its own run.
 """
 
@@ -66,6 +66,10 @@ def page(contents: Iterable[Content]) -> str:
         if "stages" in content:
             runs.append(content)
             continue
+        if "parts" in content:
+            parts.extend(["## Where the time of a solve goes", words_of_parts(content)])
+            parts.append(parts_of_solves(content).as_markdown())
+            continue
         parts.append(f"## {machine_in_words(content)}")
         parts.append(settings_in_words(content))
         parts.extend(section.as_markdown() for section in sections(content))
@@ -97,9 +101,10 @@ RUNS = """`python benchmarks/gpu_cohort.py`, from episodes to stored results wit
 
 WHAT_LIMITS = """## What limits it
 
-With Lipschitz limits and up to three changes nearly nothing is left of the search: making the bound - derivatives of
-`T A` steps, and remainders of `T^2 / 2` pieces of the recorded path - takes most of the time, and then the pairs of
-changes that one exact step excludes. Both grow with the square of T.
+With Lipschitz limits or a curvature penalty and up to three changes nearly nothing is left of the search: making the
+bound - derivatives of `T A` steps, and remainders of `T^2 / 2` pieces of the recorded path - takes two fifths of the
+[time](#where-the-time-of-a-solve-goes), and then the pairs of changes that one exact step excludes a fifth. Both grow
+with the square of T. With many features nearly all of it are third derivatives.
 
 The remainders of the [Taylor bound](theory.md#the-taylor-bound) grow with the third power of how far changes move the
 state, and add up over changes: [beyond two changes ahead](theory.md#when-it-gets-loose) of a state that is known the
@@ -309,6 +314,39 @@ def _batch(content: Content) -> Section:
     columns = ("model", "device", "stays", "proven", "s", "stays per s", "s to build", "peak MiB")
     notes = ("`solve_batch` on simulated stays of 10 to 20 steps, k = 3. Building the problems is not counted.",)
     return Section("Many stays in one call", columns, rows, notes)
+
+
+def words_of_parts(content: Content) -> str:
+    """How the parts were measured."""
+    machine, settings = content["machine"], content["settings"]
+    where = f"{machine['system']}, Python {machine['python']}, torch {machine['torch']}, {_threads(machine)}"
+    fitted = f"fitted to {settings['training']:,} simulated stays for {settings['epochs']} epochs"
+    return (
+        f"`python benchmarks/profile_parts.py`: {machine_in_words(content)}, {where}. {settings['about']}".strip()
+        + f" Milliseconds of the processor for each stay, k = 3; networks of 200 units, {fitted}, and one with random "
+        "weights. *First sequences* are replays of all single changes and a local search; *values*, *changes* and "
+        "*tables* make the bound: expansions of the recorded policy, of every change, and what is looked up. Then "
+        "nodes' *children* are bounded, taken one step ahead (*look ahead*) or replayed."
+    )
+
+
+def parts_of_solves(content: Content) -> Section:
+    """Processor time of the parts of solves, side by side in one run."""
+    names = list(dict.fromkeys(name for row in content["parts"] for name in row["parts"]))
+    rows = tuple(
+        (
+            row["model"] + (", in one call" if row["together"] else ""),
+            row["horizon"],
+            str(row["stays"]),
+            f"{row['problem']:.2g}",
+            f"{row['milliseconds']:,.0f}",
+            *(f"{100 * row['parts'].get(name, 0.0) / sum(row['parts'].values()):.0f} %" for name in names),
+        )
+        for row in content["parts"]
+    )
+    columns = ("model", "T", "stays", "ms to build the problem", "ms to solve it", *names)
+    notes = ("Medians over the stays, or means of those in one call; shares are of the solve.",)
+    return Section("Parts of a solve", columns, rows, notes)
 
 
 def cohort_runs(runs: Sequence[Content]) -> Section:

@@ -110,6 +110,27 @@ def test_the_page_is_made_of_the_figures_that_are_kept(monkeypatch: pytest.Monke
         assert made == PAGE.read_text(encoding="utf-8"), "python benchmarks/page.py writes it anew"
 
 
+def test_parts_of_a_solve_are_measured(run, tmp_path: Path) -> None:
+    from ifonly.search import branch_and_bound
+
+    figures, before = tmp_path / "figures.json", branch_and_bound.look_ahead
+    sizes = "--count 2 --batch 4 --horizons 12 --features 3 --training 20 --epochs 1"
+    printed = run("profile_parts.py", *sizes.split(), "--json", figures)
+    rows = json.loads(figures.read_text(encoding="utf-8"))["parts"]
+    assert [(row["model"].split(",")[0], row["stays"], row["together"]) for row in rows] == [
+        ("penalised", 2, False),
+        ("constrained", 2, False),
+        ("random weights", 2, False),
+        ("penalised", 4, True),
+    ]
+    for row in rows:
+        assert {"values", "changes", "tables", "look ahead", "results", "rest"} <= set(row["parts"])
+        assert all(milliseconds > 0 for milliseconds in row["parts"].values())
+        assert sum(row["parts"].values()) == pytest.approx(row["milliseconds"], rel=0.3)
+    assert "look ahead" in printed
+    assert branch_and_bound.look_ahead is before, "nothing is counted any more"
+
+
 def test_lipschitz_limits_are_compared(run, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     assert "likelihood below truth" in run("lipschitz_cost.py", "--quick", "--json", figures)

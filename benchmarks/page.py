@@ -3,8 +3,8 @@
     python benchmarks/page.py                      # docs/benchmarks.md, of the figures in benchmarks/measured
     python benchmarks/page.py runs/bench/solvers.json [more.json ...] --out runs/bench/benchmarks.md
 
-Each file is one run of `solvers.py --json`, `gpu_cohort.py --json` or `profile_parts.py --json`; several make one page. `solvers.py --page` does
-the same for its own run.
+Each file is one run of `solvers.py --json`, `gpu_cohort.py --json` or `profile_parts.py --json`; several make one page.
+`solvers.py --page` does the same for its own run.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ WHAT_LIMITS = """## What limits it
 With Lipschitz limits or a curvature penalty and up to three changes nearly nothing is left of the search: making the
 bound - derivatives of `T A` steps, and remainders of `T^2 / 2` pieces of the recorded path - takes two fifths of the
 [time](#where-the-time-of-a-solve-goes), and then the pairs of changes that one exact step excludes a fifth. Both grow
-with the square of T. With many features nearly all of it are third derivatives.
+with the square of T. With 32 features two thirds are expansions of the recorded policy, to third order.
 
 The remainders of the [Taylor bound](theory.md#the-taylor-bound) grow with the third power of how far changes move the
 state, and add up over changes: [beyond two changes ahead](theory.md#when-it-gets-loose) of a state that is known the
@@ -321,8 +321,9 @@ def words_of_parts(content: Content) -> str:
     machine, settings = content["machine"], content["settings"]
     where = f"{machine['system']}, Python {machine['python']}, torch {machine['torch']}, {_threads(machine)}"
     fitted = f"fitted to {settings['training']:,} simulated stays for {settings['epochs']} epochs"
+    command = f"python benchmarks/profile_parts.py --count {settings['count']} --batch {settings['batch']}"
     return (
-        f"`python benchmarks/profile_parts.py`: {machine_in_words(content)}, {where}. {settings['about']}".strip()
+        f"`{command}`: {machine_in_words(content)}, {where}. {settings['about']}".strip()
         + f" Milliseconds of the processor for each stay, k = 3; networks of 200 units, {fitted}, and one with random "
         "weights. *First sequences* are replays of all single changes and a local search; *values*, *changes* and "
         "*tables* make the bound: expansions of the recorded policy, of every change, and what is looked up. Then "

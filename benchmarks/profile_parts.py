@@ -169,7 +169,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         found = list(rows(options, options.cache or Path(folder)))
-    settings = {name: getattr(options, name) for name in ("training", "epochs", "about")}
+    settings = {name: getattr(options, name) for name in ("count", "batch", "training", "epochs", "about")}
     content: Content = {"machine": machine("cpu"), "settings": settings, "parts": found}
     Console(width=160).print(parts_of_solves(content).as_rich())
     if options.json:

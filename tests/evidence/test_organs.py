@@ -119,13 +119,13 @@ def test_a_loss_by_the_organs_names_the_organ_that_loses() -> None:
     ("gains", "told"),
     [
         ((3, 3, -3), "it falls by 3 points in all, by the circulation and the kidneys"),
-        ((3, 0, -2), "it falls by 1 points in all, by the circulation"),
+        ((3, 0, -2), "it falls by 1 point in all, by the circulation"),
         ((3, 2, 0), "it falls by 5 points in all, most of it by the circulation"),
         ((4, 2, 2), "it falls by 8 points in all, by the circulation, the kidneys and the nervous system"),
         ((4, 3, 1), "it falls by 8 points in all, most of it by the circulation and the kidneys"),
         ((2, 3, -3), "it falls by 2 points in all, most of it by the kidneys"),
         ((-3, -3, 1), "it rises by 5 points in all, by the circulation and the kidneys"),
-        ((2, 0, -3), "it rises by 1 points in all, by the nervous system"),
+        ((2, 0, -3), "it rises by 1 point in all, by the nervous system"),
         ((3, 0, -3), "it stays the same"),
     ],
 )

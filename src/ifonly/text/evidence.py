@@ -326,7 +326,7 @@ def _points(gain: float) -> Message:
     size = f"{abs(gain):.1f}".removesuffix(".0")
     if size == "0":
         return Message("organs.unchanged")
-    return Message(f"organs.{'falls' if gain > 0 else 'rises'}", {"size": size})
+    return Message(f"organs.{'falls' if gain > 0 else 'rises'}", {"size": size, "count": float(size)})
 
 
 # Sensitivity

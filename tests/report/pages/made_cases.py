@@ -262,7 +262,10 @@ def with_organs(case: Case) -> Case:
         return replace(course, scores=(ScoreCourse("SOFA", tuple(6 + step for step in range(len(taken)))),))
 
     values = {"score": "SOFA", "leading": Message("organs.leading", {"organs": [Message("organ.renal")]})}
-    moved = {"claimed": Message("organs.falls", {"size": "6"}), "recomputed": Message("organs.falls", {"size": "5"})}
+    moved = {
+        "claimed": Message("organs.falls", {"size": "6", "count": 6}),
+        "recomputed": Message("organs.falls", {"size": "5", "count": 5}),
+    }
     organs = (Message("organs.gain", {**values, **moved}),)
     answer = case.answer
     if answer is not None:

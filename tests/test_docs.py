@@ -276,6 +276,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def broken_links(path: Path) -> Iterator[str]:
+    yield from (f"{name_of(path)}: {cut} ends with its line" for cut in re.findall(r"\]\(([^)\s]+)\n", prose(path)))
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
         if re.match(r"https?://|mailto:", target):
             continue

@@ -103,11 +103,11 @@ def test_another_unit_is_named_where_there_are_no_edges(factor):
     message = refusal([factor * dose for dose in AT_LEVELS], edges=())
     assert message.startswith("row 2, step 1: the dose of fluids (column 'given') is none of the levels")
     assert f"but {said}, as is every dose but zero; is it in another unit" in message
-    assert "Convert the column to the unit of the levels (mL)" in message
+    assert message.endswith("Convert the column to the unit of the levels (mL), or correct the levels.")
     message = refusal([*AT_LEVELS, factor * 279, 30.0, factor * 850], edges=())
     assert message.startswith("row 6, step 5: ")
     assert f"but {said} (and 1 more); is it" in message
-    assert "Convert it to the unit" in message
+    assert message.endswith("Convert it to the unit of the levels (mL), correct the slip, or add it to the levels.")
 
 
 def test_negative_levels_allow_negative_doses():

@@ -83,11 +83,12 @@ def require_levels(
             continue
         size = f"{factor:,.0f} times one of them" if factor > 1 else f"one of them divided by {1 / factor:,.0f}"
         every = ", as is every dose but zero" if alike[doses != 0].all() else _more(int(alike.sum()))
-        what = "the column" if alike[doses != 0].all() else "it"
         unit = f"the unit of the levels{f' ({axis.unit})' if axis.unit else ''}"
+        convert = f"Convert it to {unit}, correct the slip, or add it to the levels."
+        if alike[doses != 0].all():
+            convert = f"Convert the column to {unit}, or correct the levels."
         raise InputError(
-            f"{none}, but {size}{every}; is it in another unit (mL or L, mcg or mg, per minute or per hour)? Convert "
-            f"{what} to {unit}, or correct the slip."
+            f"{none}, but {size}{every}; is it in another unit (mL or L, mcg or mg, per minute or per hour)? {convert}"
         )
     raise InputError(
         f"{none}; correct it if it is a slip, add it to them, or give 'edges' that say which doses a level stands for."

@@ -204,6 +204,8 @@ def _content(path: Path, folder: Path) -> Any:
 
 _OF_THE_CLOCK = re.compile(r".*seconds.*|answers_per_second|checksum|bytes|sha256")
 """Entries that tell time, or are about files that do."""
+_IN_TIME = "proven"
+"""Where it is a share: of a recipe's questions, those that were proven in time."""
 
 
 def _timeless(value: Any, *, checksums: bool = False) -> Any:
@@ -212,7 +214,8 @@ def _timeless(value: Any, *, checksums: bool = False) -> Any:
         return {
             key: _timeless(entry, checksums=checksums)
             for key, entry in value.items()
-            if not _OF_THE_CLOCK.fullmatch(str(key)) or isinstance(entry, dict | list)
+            if (not _OF_THE_CLOCK.fullmatch(str(key)) or isinstance(entry, dict | list))
+            and not (key == _IN_TIME and isinstance(entry, float))
         }
     if isinstance(value, list):
         return [_timeless(entry, checksums=checksums) for entry in value]

@@ -44,8 +44,7 @@ PARTS = {
 }
 """What a part is called, and the functions that do it, by the modules in which they are called."""
 REST = "rest"
-QUESTIONS = (("penalised", 12), ("constrained", 12), ("penalised", 20), ("constrained", 20))
-"""Models and T."""
+MODELS = ("penalised", "constrained")
 CHANGES, FEATURES = 3, 32
 
 
@@ -133,23 +132,20 @@ def measured(name: str, horizon: str, problems: Iterator[Problem], *, together: 
 
 def rows(options: argparse.Namespace, folder: Path) -> Iterator[Content]:
     """Every row, after the models that it asks."""
-    trainings = {name: Training(name, options.training, options.epochs) for name in dict(QUESTIONS)}
+    trainings = {name: Training(name, options.training, options.epochs) for name in MODELS}
     for training in trainings.values():
         if not training.path(folder).exists():
             fit_model(training, folder)
     ifonly.solve(warm_up_problem())
-    for name, horizon in QUESTIONS:
-        if horizon in options.horizons:
+    for horizon in options.horizons:
+        for name in MODELS:
             question = Question(trainings[name].path(folder), CHANGES, options.count, horizon)
             yield measured(name, str(horizon), question.problems())
-    yield measured(f"random weights, D = {options.features}", "12", drawn(options))
-    question = Question(trainings["penalised"].path(folder), CHANGES, options.batch, (10, 20))
-    yield measured("penalised", "10 to 20", question.problems(), together=True)
-
-
-def drawn(options: argparse.Namespace) -> Iterator[Problem]:
-    """Of many features."""
-    return RandomQuestion(options.features, CHANGES, min(3, options.count)).problems()
+    shortest, (least, most) = min(options.horizons), options.spread
+    wide = RandomQuestion(options.features, CHANGES, min(3, options.count), shortest)
+    yield measured(f"random weights, D = {options.features}", str(shortest), wide.problems())
+    question = Question(trainings["penalised"].path(folder), CHANGES, options.batch, (least, most))
+    yield measured("penalised", f"{least} to {most}", question.problems(), together=True)
 
 
 def main() -> None:
@@ -159,6 +155,7 @@ def main() -> None:
     add("--count", type=int, default=20, help="stays of each question")
     add("--batch", type=int, default=200, help="stays in one call")
     add("--horizons", type=int, nargs="+", default=[12, 20], help="T")
+    add("--spread", type=int, nargs=2, default=[10, 20], help="T of the stays in one call, from and to")
     add("--features", type=int, default=FEATURES, help="D of the model with random weights")
     add("--training", type=int, default=1000, help="simulated stays to fit on")
     add("--epochs", type=int, default=40)

@@ -114,14 +114,14 @@ def test_parts_of_a_solve_are_measured(run, tmp_path: Path) -> None:
     from ifonly.search import branch_and_bound
 
     figures, before = tmp_path / "figures.json", branch_and_bound.look_ahead
-    sizes = "--count 2 --batch 4 --horizons 12 --features 3 --training 20 --epochs 1"
+    sizes = "--count 1 --batch 2 --horizons 5 --spread 5 6 --features 3 --training 20 --epochs 1"
     printed = run("profile_parts.py", *sizes.split(), "--json", figures)
     rows = json.loads(figures.read_text(encoding="utf-8"))["parts"]
     assert [(row["model"].split(",")[0], row["stays"], row["together"]) for row in rows] == [
-        ("penalised", 2, False),
-        ("constrained", 2, False),
-        ("random weights", 2, False),
-        ("penalised", 4, True),
+        ("penalised", 1, False),
+        ("constrained", 1, False),
+        ("random weights", 1, False),
+        ("penalised", 2, True),
     ]
     for row in rows:
         assert {"values", "changes", "tables", "look ahead", "results", "rest"} <= set(row["parts"])

@@ -15,7 +15,7 @@ from ifonly.models import LinearModel
 from ifonly.problem import Problem
 from ifonly.query import Limits, Query
 from ifonly.result import Result, Status
-from ifonly.rewards import Linear
+from ifonly.rewards import Linear, minus
 from ifonly.search.astar import AnchorAStar
 from ifonly.search.base import USELESS, Solver, if_useful
 from ifonly.search.batch import solve_batch
@@ -99,16 +99,33 @@ def test_what_says_nothing_is_not_called_a_bound(plausible: tuple[float, float] 
 def test_what_is_useful() -> None:
     infinity = math.inf
     rows = [
-        # bound, outcome, plausible, wanted
-        (5.0, 1.0, 10.0, 5.0),
-        (11.0, 1.0, 10.0, infinity),
-        (10.0, 1.0, 10.0, 10.0),
-        (11.0, 10.5, 10.0, 11.0),  # the course itself left the plausible ranges
-        (1.0 + 2 * USELESS, 1.0, infinity, 1.0 + 2 * USELESS),
-        (1e13, 1.0, infinity, infinity),
-        (7.0, -infinity, 10.0, 7.0),
-        (infinity, 1.0, 10.0, infinity),
-        (-infinity, -infinity, 10.0, -infinity),
+        # bound, outcome, plausible, gained, wanted
+        (5.0, 1.0, 10.0, 0.1, 5.0),
+        (11.0, 1.0, 10.0, 0.1, infinity),
+        (10.0, 1.0, 10.0, 3.0, infinity),  # needs no search
+        (10.0, 8.0, 10.0, 3.0, 10.0),  # but then little is left open
+        (10.0, 10.0, 10.0, 1e-9, 10.0),  # or nothing at all
+        (10.5, 10.5, 10.0, 1e-9, 10.5),  # the course itself left the plausible ranges
+        (11.0, 10.5, 10.0, 0.5, 11.0),
+        (1.0 + 2 * USELESS, 1.0, infinity, 0.1, 1.0 + 2 * USELESS),
+        (1e13, 1.0, infinity, 0.1, infinity),
+        (7.0, -infinity, 10.0, 1e-9, 7.0),
+        (10.0, -infinity, 10.0, 1e-9, infinity),
+        (infinity, 1.0, 10.0, 0.1, infinity),
+        (-infinity, -infinity, 10.0, 1e-9, -infinity),
     ]
-    bounds, outcomes, plausible, wanted = torch.tensor(rows, dtype=torch.float64).unbind(1)
-    assert if_useful(bounds, outcomes, plausible).tolist() == wanted.tolist()
+    bounds, outcomes, plausible, gained, wanted = torch.tensor(rows, dtype=torch.float64).unbind(1)
+    assert if_useful(bounds, outcomes, plausible, gained).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("scaling", ["bounded", "linear"])
+def test_what_rewards_allow_anyhow_is_not_called_a_bound(scaling: str) -> None:
+    """Of a feature that cannot be negative: nothing is below zero, whatever is searched."""
+    given = {"horizon": 8, "actions": 4, "max_changes": 6, "rules": False, "constrained": True}
+    drawn = random_problem(3, **given, model_kind="location-scale", reward_kind="linear", scaling=scaling)
+    problem = Problem.from_episode(drawn.episode, drawn.model, drawn.query.with_changes(reward=minus("state 0")))
+    assert math.isfinite(problem.largest_outcome) == (scaling == "bounded")
+    assert problem.plausible_outcome <= problem.largest_outcome
+    result = solve(problem, BranchAndBound(bound="none"), limits=Limits(nodes=1))
+    assert result.upper_bound == math.inf or result.upper_bound < problem.plausible_outcome
+    assert "no useful bound" in result_lines(result)

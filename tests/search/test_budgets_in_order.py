@@ -135,15 +135,17 @@ def test_bounds_beside_the_search_change_no_answer(bound: str, monkeypatch: pyte
                 assert limits != Limits() or found == pytest.approx(best, abs=1e-9)
 
 
-def test_many_changes_have_a_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("after", ["HARD_STEPS", "HARD_SHARE"])
+def test_many_changes_have_a_bracket(after: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped while the first budget is open, a search for as many changes as steps knows more than what is plausible,
-    and says from where; smaller budgets never have the larger bound."""
+    and says from where; smaller budgets never have the larger bound. It comes after so many steps, or such a share of
+    the seconds, whichever is first."""
     settings = {"horizon": 10, "actions": 6, "max_changes": 10, "rules": False, "strength": 0.5, "hidden": (6,)}
     for seed in range(some(5)):
-        problem, limits = smooth_problem(seed, **settings), Limits(nodes=2)
+        problem, limits = smooth_problem(seed, **settings), Limits(nodes=2, seconds=600.0)
         without = solve(problem, BranchAndBound(bound="taylor"), limits=limits)
         with monkeypatch.context() as patch:
-            patch.setattr(tree_module, "HARD_STEPS", 0)
+            patch.setattr(tree_module, after, 0)
             result = solve(problem, BranchAndBound(bound="taylor"), limits=limits)
         assert result.status is Status.NODE_LIMIT
         assert result.upper_bound < without.upper_bound

@@ -1,5 +1,6 @@
 """The time limit is kept whatever the size: every builder of bounds and every solver looks at the clock often."""
 
+import math
 import time
 from itertools import pairwise
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from ifonly.bounds.factory import make_child_bound
+from ifonly.bounds.reach import METHOD, can_reach
 from ifonly.bounds.taylor import can_expand
 from ifonly.problem import Problem
 from ifonly.progress import clock, look_at_clock
@@ -19,6 +21,7 @@ from ifonly.search.exhaustive import Exhaustive
 from ifonly.search.heuristics import Beam, Greedy, RandomSearch
 from ifonly.search.solve import solve
 from ifonly.testing.instances import random_problem
+from ifonly.text.results import result_lines
 
 SECONDS = 1.0
 OFTEN = 0.5
@@ -90,6 +93,24 @@ def test_seconds_are_kept(name: str, settings: dict[str, Any], monkeypatch: pyte
         assert time.perf_counter() - started < 1.1 * SECONDS + 2 * OFTEN
     else:
         assert name == "greedy", "the others have too much to do"
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_few_seconds_for_many_changes_leave_a_bracket_or_none(seconds: float) -> None:
+    """Never a number that needed no search, and the seconds are kept while the bracket is looked for."""
+    settings = {"horizon": 20, "actions": 25, "state_size": 9, "hidden": (64,), "scaling": "bounded", "strength": 0.3}
+    problem = large_problem(**settings, reward_kind="linear", max_changes=6)
+    assert can_reach(problem)
+    started = time.perf_counter()
+    result = solve(problem, BranchAndBound(), limits=Limits(seconds=seconds))
+    assert time.perf_counter() - started < 1.1 * seconds + 2 * OFTEN
+    assert result.status is Status.TIME_LIMIT
+    for one in result.frontier:
+        assert one.upper_bound == math.inf or one.upper_bound < problem.plausible_outcome
+    if math.isinf(result.upper_bound):
+        assert "no useful bound" in result_lines(result)
+    else:
+        assert result.certificate.details["upper_bounds_from"] == METHOD
 
 
 @pytest.mark.parametrize("bound", ["taylor", "lipschitz"])

@@ -22,6 +22,8 @@ from ifonly.problem import Problem
 from ifonly.progress import look_at_clock
 from ifonly.rewards.decoding import ValueCurve
 
+CENTRED = 2
+"""How often the path is moved to the middle of what is reached."""
 ROUNDS, RATE = 24, 0.1
 """Of fitting the linear functions, and how far a round moves them at first, in rewards per scaled unit."""
 EVERY = 8
@@ -58,23 +60,26 @@ def tightened_bounds(problem: Problem, smallest: int = 0) -> Iterator[Tensor]:
 
     None come where the first tell no more of any budget than that rewards are limited.
     """
-    reach = Reach(problem, problem.observed_states)
-    for _ in range(2):
-        reach = Reach(problem, reach.middle())
-    weights = Parameter(reach.adjoints().repeat(problem.max_changes + 1, 1, 1))
-    fit, best = Adam([weights]), torch.full_like(weights[:, 0, 0], torch.inf)
-    for turn in range(ROUNDS + 1):
-        if turn % EVERY == 0:
-            best = torch.fmin(best, reach.outcomes(weights, smallest))  # NaN, where all overflowed, is unknown
-            useful = best < problem.largest_outcome
-            if not useful.any():
-                return
+    path, best = problem.observed_states, problem.observed_states.new_full((problem.max_changes + 1,), torch.inf)
+    for _ in range(CENTRED + 1):
+        reach = Reach(problem, path)
+        weights = Parameter(reach.adjoints().repeat(problem.max_changes + 1, 1, 1))
+        best = torch.fmin(best, reach.outcomes(weights, smallest))  # NaN, where all overflowed, is unknown
+        useful = best < problem.largest_outcome
+        if useful.any():
             yield best
-        if turn < ROUNDS:
-            with torch.enable_grad():
-                sharpness = 4.0 * 10 ** (turn / ROUNDS)  # of soft maxima: at first, what nearly counts counts, too
-                loss = reach.from_start(weights, sharpness)[useful.flip(0)].mean()
-            fit.step(loss, RATE * (1.02 - turn / ROUNDS))
+        path = reach.middle()
+    if not useful.any():
+        return
+    fit = Adam([weights])
+    for turn in range(ROUNDS):
+        with torch.enable_grad():
+            sharpness = 4.0 * 10 ** (turn / ROUNDS)  # of soft maxima: at first, what nearly counts counts, too
+            loss = reach.from_start(weights, sharpness)[useful.flip(0)].mean()
+        fit.step(loss, RATE * (1.02 - turn / ROUNDS))
+        if (turn + 1) % EVERY == 0:
+            best = torch.fmin(best, reach.outcomes(weights, smallest))
+            yield best
 
 
 class Reach:
@@ -273,9 +278,14 @@ class Units:
 
     def remainder(self, directions: Tensor, actions: Tensor | slice = slice(None)) -> Tensor:
         """How much [J, a, n] of it lies at most in directions [J or 1, a, n, D] of the next state after `actions`."""
-        shares = directions @ self._bends[actions]
-        above, below = self._remainders[:, : len(shares) if len(shares) > 1 else None, actions].unsqueeze(3)
-        found: Tensor = (shares.clamp(min=0) * above + (-shares).clamp(min=0) * below).sum(-1)
+        shares = torch.einsum("jand,adu->janu", directions, self._bends[actions])
+        above, below = self._remainders[:, : len(shares) if len(shares) > 1 else None, actions]
+        if len(shares) == 1:
+            shares = shares.squeeze(0)
+        sums = "anu,jau->jan" if shares.dim() == 3 else "janu,jau->jan"
+        found: Tensor = torch.einsum(sums, shares.clamp(min=0), above) + torch.einsum(
+            sums, (-shares).clamp(min=0), below
+        )
         return found
 
 

@@ -213,7 +213,8 @@ class BaseProblem(ABC):
     def plausible_outcome(self) -> float:
         """A bound on the outcome of any sequence whose states stay plausible; infinite if rewards are unbounded."""
         ends = [feature.plausible or (-math.inf, math.inf) for feature in self.episode.schema.dynamic]
-        return self._largest_sum(self.bound_reward.largest(self.observed_states.new_tensor(ends).mT))
+        most = self._largest_sum(self.bound_reward.largest(self.observed_states.new_tensor(ends).mT))
+        return min(most, self.largest_outcome)
 
     def _largest_sum(self, largest: Tensor) -> float:
         """The sum over steps of the largest reward of an allowed action, from largest rewards [A] or [T, A]."""

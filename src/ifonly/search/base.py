@@ -21,15 +21,18 @@ USELESS = 1e6
 """A bound beyond the outcome by so many times its size says nothing."""
 
 
-def if_useful(bounds: Tensor, outcomes: Tensor, plausible: Tensor) -> Tensor:
-    """Upper bounds [...], or infinity where they tell less than that values are plausible.
+def if_useful(bounds: Tensor, outcomes: Tensor, plausible: Tensor, gained: Tensor) -> Tensor:
+    """Upper bounds [...], or infinity where they tell no more than that values are plausible.
 
-    `outcomes` [...] were found, and `plausible` [...] ones are not exceeded by plausible values. Courses may leave the
-    plausible ranges, so a bound cannot be cut there; but one beyond them is none that anybody could use.
+    `outcomes` [...] were found, better than the recorded ones by `gained` [...] (at least what rounding does), and
+    `plausible` [...] ones are not exceeded by plausible values. Courses may leave the plausible ranges, so a bound
+    cannot be cut there; but one beyond them is none that anybody could use. One that lies there needed no search, and
+    counts where it leaves less open than was gained.
     """
     beyond = torch.where(outcomes > -torch.inf, outcomes + USELESS * (1 + outcomes.abs()), torch.inf)
     most = torch.where(outcomes <= plausible, torch.minimum(beyond, plausible), beyond)
-    return torch.where(bounds > most, torch.inf, bounds)
+    trivial = (bounds >= plausible) & (bounds > outcomes + gained)
+    return torch.where((bounds > most) | trivial, torch.inf, bounds)
 
 
 class LimitReached(Exception):  # noqa: N818 - not an error: carries a limit out of nested loops

@@ -90,7 +90,8 @@ def _bracketed(problem: BaseProblem, answers: _Answers) -> _Answers:
     found = [value if known else -math.inf for value, known in zip(answers.outcomes, answers.are_known, strict=True)]
     anchored, outcomes = torch.tensor([bounds, found], dtype=torch.float64)
     plausible = torch.full_like(outcomes, problem.plausible_outcome)
-    bounds = if_useful(torch.maximum(anchored, outcomes), outcomes, plausible).tolist()
+    gained = (outcomes - problem.observed_outcome).clamp(min=problem.tolerance)
+    bounds = if_useful(torch.maximum(anchored, outcomes), outcomes, plausible, gained).tolist()
     smaller = [min(pair) for pair in zip(answers.upper_bounds, bounds, strict=True)]
     return replace(answers, upper_bounds=smaller, rest_on_anchors=smaller != answers.upper_bounds)
 

@@ -29,6 +29,8 @@ HARD_FROM = 5
 """Changes from which on a proof may not come in time: a wider search for good sequences comes first."""
 HARD_STEPS = 2**19
 """Model steps after which an upper bound is looked for beside the search; an eighth of them for so many changes."""
+HARD_SHARE = 0.25
+"""Of the seconds granted, after which one is looked for where the search knows of none, in as many seconds more."""
 
 
 @dataclass
@@ -239,23 +241,31 @@ def upper_bounds(tree: Tree) -> Tensor:
             keep_largest(tree, upper, nodes.problem, nodes.bounds)
     limits = torch.minimum(tree.outer_bounds, tree.batch.largest_outcomes.unsqueeze(1))
     upper = torch.maximum(torch.minimum(upper, limits), found)
-    upper = if_useful(upper, found, tree.batch.plausible_outcomes.unsqueeze(1))
+    gained = torch.maximum(found - tree.batch.observed_outcomes.unsqueeze(1), tree.batch.tolerance.unsqueeze(1))
+    upper = if_useful(upper, found, tree.batch.plausible_outcomes.unsqueeze(1), gained)
     upper = upper.masked_fill(tree.infeasible, -torch.inf)
     # What a larger budget cannot exceed, a smaller one cannot either.
     return upper.flip(1).cummin(1).values.flip(1)
 
 
 def bracket_hard(tree: Tree) -> None:
-    """Bounds beside the search on budgets of which it knows too little, once it has taken so long."""
+    """Bounds beside the search on budgets of which it knows too little: once it has taken so many steps, or so much of
+    its seconds that none may be left later."""
     if tree.bound is None or tree.bound.method != TaylorChildBound.method or tree.apart or tree.proof:
         return
     long = tree.model_steps >= torch.where(tree.active >= HARD_FROM, HARD_STEPS // 8, HARD_STEPS)
-    for row in long.nonzero().flatten().tolist():
+    share = HARD_SHARE * (math.inf if (seconds := tree.monitor.limits.seconds) is None else seconds)
+    late = tree.monitor.elapsed() >= share and len(tree.bracketed) < tree.batch.count
+    due = long | (upper_bounds(tree) == torch.inf).any(1) if late else long
+    for row in (due & (tree.open_list.counts().to(due.device) > 0)).nonzero().flatten().tolist():
         if row not in tree.bracketed:
             tree.bracketed.add(row)
+            end = math.inf if long[row] else time.perf_counter() + share / tree.batch.count
             for bounds in hard_bounds(tree.batch.problems[row], int(tree.active[row])):
                 tree.outer_bounds[row] = bounds
                 stop_at_limits(tree)
+                if time.perf_counter() > end:
+                    break
 
 
 def count(counter: Tensor, problem: Tensor, amount: int | Tensor) -> None:

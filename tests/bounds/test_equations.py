@@ -13,7 +13,7 @@ NUMBER = re.compile(r"\(([A-Z]\d+)\)")
 DISPLAYED = re.compile(r"^ {4}.*\s{2}\(([A-Z]\d+)\)$", re.MULTILINE)
 DEFINED = [label for text in PAGES.values() for label in DISPLAYED.findall(text)]
 """Numbers at the end of displayed equations."""
-COUNTS = {"L": 5, "T": 60, "P": 7, "E": 4, "R": 4, "G": 1}
+COUNTS = {"L": 5, "T": 60, "P": 7, "E": 4, "R": 4, "G": 2}
 
 DERIVATION = {"T6", "T7", "T8", "E2"}
 """Steps of a proof that nothing computes: displacements, their identity, the recursion of R2, shifted outcomes."""

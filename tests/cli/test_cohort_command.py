@@ -178,6 +178,8 @@ def test_limits_and_failures_have_their_exit_codes(cohort, query, tmp_path: Path
         (("--workers", 0), 2, "--workers"),
         (("--minimize", "pain"), 3, "'pain' is not a dynamic feature"),
         (("--seconds", "inf"), 3, "--seconds inf: must be zero or positive, and finite; leave it out for none"),
+        (("--gap", "-1%"), 3, "--gap -1%: must be a share of zero or more, such as 1%"),
+        (("--gap", "some"), 3, "gap"),
     ],
     ids=str,
 )

@@ -106,6 +106,16 @@ def test_options_count_before_the_file(solve, query) -> None:
     other = read(solve(*file, "-k", 1, "--maximize", "MAP", "--seconds", 40, "--json")).query
     assert (other.max_changes, other.limits, other.reward) == (1, ifonly.Limits(40.0, 10**6), Linear({"MAP": 1.0}))
     assert other.sensitivity is True
+    granted = read(solve(*file, "--gap", "2%", "--json")).query
+    assert granted.limits == ifonly.Limits(50.0, 10**6, "2%")
+
+
+def test_a_gap_ends_a_search(solve) -> None:
+    exact, close = read(solve("-k", 3, "--json")), read(solve("-k", 3, "--gap", "90%", "--json"))
+    assert exact.status.value == "optimal"
+    assert close.status.value in ("optimal", "gap reached")
+    assert close.outcome <= exact.outcome <= close.upper_bound + 1e-9
+    assert close.upper_bound - close.outcome <= 0.9 * close.improvement + 1e-9
 
 
 def test_locked_steps_stay(solve, query) -> None:

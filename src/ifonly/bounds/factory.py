@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ifonly.bounds.anchors import observed_anchors
 from ifonly.bounds.base import ChildBound, NoChildBound
+from ifonly.bounds.ceilings import with_ceilings
 from ifonly.bounds.lipschitz import AnchorBound, LipschitzChildBound, value_constants
 from ifonly.bounds.members import EnsembleChildBound
 from ifonly.bounds.reach import can_reach, tightened_bounds
@@ -43,6 +44,13 @@ def choose_bound(problem: BaseProblem, bound: BoundName = "auto") -> BoundName:
     return "lipschitz" if count > ENUMERABLE and all(_has_constants(member) for member in members) else "none"
 
 
+BOUNDS: dict[str, Callable[[Sequence[Problem]], ChildBound]] = {
+    "taylor": TaylorChildBound,
+    "lipschitz": LipschitzChildBound,
+    "none": NoChildBound,
+}
+
+
 def _members(problem: BaseProblem) -> tuple[Problem, ...]:
     """The problems of which bounds are made."""
     if isinstance(problem, EnsembleProblem):
@@ -54,11 +62,8 @@ def _members(problem: BaseProblem) -> tuple[Problem, ...]:
 def make_child_bound(problems: Sequence[BaseProblem], bound: BoundName = "auto") -> ChildBound:
     """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only."""
     first, name = problems[0], choose_bound(problems[0], bound)
-    if name == "none":
-        return NoChildBound(problems)
     by_member = zip(*(_members(problem) for problem in problems), strict=True)
-    make: type[TaylorChildBound | LipschitzChildBound] = TaylorChildBound if name == "taylor" else LipschitzChildBound
-    bounds: list[ChildBound] = [make(member) for member in by_member]
+    bounds = [with_ceilings(BOUNDS[name](member), member) for member in by_member]
     return EnsembleChildBound(first.objective, bounds) if isinstance(first, EnsembleProblem) else bounds[0]
 
 

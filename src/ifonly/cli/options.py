@@ -53,6 +53,10 @@ Only = Annotated[
     option("ID", "Only this episode; may be repeated. @FILE: the ids listed in FILE, one per line.", default=False),
 ]
 Seconds = Annotated[float | None, option("S", "Stop each search after S seconds.", min=0)]
+Gap = Annotated[
+    str | None,
+    option("GAP", "Stop each search where nothing can be better by more: 1% of the gain, or a number.", default="0"),
+]
 Out = Annotated[Path, option("FOLDER", "Where to store it.", default=False)]
 Seed = Annotated[int, option("N", "Random seed; the same seed gives the same result.", min=0)]
 Force = Annotated[bool, flag("--force", "Replace what exists already.")]

@@ -39,12 +39,13 @@ class QueryOptions:
         Path | None,
         option(
             "FILE",
-            "A file with everything else one can ask: goals, rules, costs, support, evidence, solver, limits and gap. "
+            "A file with everything else one can ask: goals, rules, costs, support, evidence, solver and limits. "
             "`ifonly query` writes a first one; options on the command line override it.",
         ),
     ] = None
     behaviour: options.Behaviour = None
     seconds: options.Seconds = None
+    gap: options.Gap = None
     allow_failed_model: Annotated[
         bool, flag("--allow-failed-model", "Use a model that failed its check; every answer then says so.")
     ] = False
@@ -75,8 +76,9 @@ class QueryOptions:
         changes: dict[str, Any] = {}
         if self.max_changes is not None:
             changes["max_changes"] = options.changes_limit(self.max_changes)
-        if self.seconds is not None:
-            changes["limits"] = replace(query.limits, seconds=self.seconds)
+        limits: dict[str, Any] = {"seconds": self.seconds, "gap": self.gap}
+        if given := {name: value for name, value in limits.items() if value is not None}:
+            changes["limits"] = replace(query.limits, **given)
         if self.allow_failed_model:
             changes["allow_failed_model"] = True
         if self.behaviour is not None:  # then a verdict is possible, which also needs these

@@ -207,19 +207,29 @@ class BaseProblem(ABC):
     @cached_property
     def largest_outcome(self) -> float:
         """A bound on the outcome of any sequence, whatever states it reaches; infinite if rewards are unbounded."""
-        return self._largest_sum(self.bound_reward.largest())
+        return self._sum_of_largest(self.largest_rewards)
+
+    @cached_property
+    def largest_rewards(self) -> Tensor:
+        """What no reward can exceed [T, A], whatever the state, less the cost of a change; minus infinity where an
+        action is neither allowed nor recorded."""
+        return self._largest_rewards(None)
 
     @cached_property
     def plausible_outcome(self) -> float:
         """A bound on the outcome of any sequence whose states stay plausible; infinite if rewards are unbounded."""
         ends = [feature.plausible or (-math.inf, math.inf) for feature in self.episode.schema.dynamic]
-        most = self._largest_sum(self.bound_reward.largest(self.observed_states.new_tensor(ends).mT))
+        most = self._sum_of_largest(self._largest_rewards(self.observed_states.new_tensor(ends).mT))
         return min(most, self.largest_outcome)
 
-    def _largest_sum(self, largest: Tensor) -> float:
-        """The sum over steps of the largest reward of an allowed action, from largest rewards [A] or [T, A]."""
-        rewards = largest * torch.ones_like(self.allowed, dtype=torch.float64)
-        return float(rewards.masked_fill(~self.allowed, -torch.inf).amax(1).sum()) + self.tolerance
+    def _largest_rewards(self, ranges: Tensor | None) -> Tensor:
+        changed = self._every_action() != self.observed_actions.unsqueeze(1)
+        rewards = self.bound_reward.largest(ranges) - self.change_cost * changed.to(torch.float64)
+        return rewards.masked_fill(changed & ~self.allowed, -torch.inf)
+
+    def _sum_of_largest(self, rewards: Tensor) -> float:
+        """An outcome that no sequence exceeds, from the largest rewards [T, A]."""
+        return float(rewards.amax(1).sum()) + self.tolerance
 
     @property
     def first_states(self) -> Tensor:
@@ -349,9 +359,11 @@ class BaseProblem(ABC):
         """Scaled states [..., D] in original units."""
         return self.models[0].scaler.states.decode(states.cpu().numpy())
 
-    def sequence_count(self) -> int:
-        """The number of sequences that obey the rules: the most that exhaustive search must enumerate."""
-        return int(completions(self.automaton, self.episode.actions, self.max_changes)[0, START, -1])
+    def sequence_count(self, max_changes: int | None = None) -> int:
+        """The number of sequences that obey the rules: the most that exhaustive search must enumerate; of those with at
+        most `max_changes`, if fewer are asked about."""
+        budget = self.max_changes if max_changes is None else max_changes
+        return int(completions(self.automaton, self.episode.actions, budget)[0, START, -1])
 
     def _check_feasible(self) -> None:
         nearest = nearest_sequence(self.automaton, self.episode.actions)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ifonly.progress import Progress, Tick
+from ifonly.proofs.ceilings import MARGIN as MOST_MARGIN
+from ifonly.proofs.ceilings import most_to_go
 from ifonly.proofs.coverage import Rules
 from ifonly.proofs.expansion import Expansion
 from ifonly.proofs.question import Array, Bools, Ints, Question, refuse
@@ -67,7 +69,7 @@ class Examiner:
 
     def __init__(self, question: Question, work: int, progress: Progress, *, total: int) -> None:
         self._work, self._progress, self._total, self._done = work, progress, total, 0
-        self._bound = Expansion.of(question)
+        self._bound, self._most_to_go = Expansion.of(question), most_to_go(question)
 
     def confirmed(self, rules: Rules, below: Changed, cuts: Ints, limit: float) -> int:
         """How many of the `cuts` [N] have nothing above `limit` below them; refuses the log where something is."""
@@ -112,11 +114,13 @@ class Examiner:
 
     def _settled(self, t: int, part: _Open, budget: int, limit: float) -> Bools:
         """Where the bound leaves nothing better, for as many changes as may still be made."""
-        settled = np.zeros(len(part.cut), dtype=bool)
+        with np.errstate(invalid="ignore"):  # infinities of both signs: settles nothing
+            ceilings = part.earned + self._most_to_go[t, (part.used < budget).astype(np.int64)]
+            settled = np.asarray(ceilings + MOST_MARGIN * (1 + np.abs(part.earned) + np.abs(ceilings)) <= limit)
         if self._bound is None:
             return settled
-        for used in np.unique(part.used):
-            rows = np.flatnonzero(part.used == used)
+        for used in np.unique(part.used[~settled]):
+            rows = np.flatnonzero((part.used == used) & ~settled)
             bound = part.earned[rows] + self._bound(t, part.states[rows], budget - int(used))
             settled[rows] = bound + MARGIN * (1 + np.abs(bound)) <= limit
         return settled

@@ -47,6 +47,11 @@ class BoundReward(ABC):
         """What single steps earn before it counts at which of them they are."""
         return self
 
+    @property
+    def levels_off(self) -> bool:
+        """Whether better values earn nothing more from some point on: then sequences may earn the most there is."""
+        return False
+
     def largest(self, ranges: Tensor | None = None) -> Tensor:
         """What no reward of each action [A], or at each step [T, A], can exceed, at any state, or with values of
         features within `ranges` [2, D]; infinite where nothing is known."""
@@ -216,6 +221,11 @@ class BoundHinges(BoundReward):
         """As `BoundReward.steepness` asks."""
         return self.forms.steepness(states) @ self.factors.abs()
 
+    @property
+    def levels_off(self) -> bool:
+        """As `BoundReward.levels_off` asks."""
+        return True
+
     def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks: penalties are zero at best."""
         most = torch.where(self.factors > 0, self.factors * self.forms.largest(ranges).clamp(min=0), 0.0)
@@ -276,6 +286,11 @@ class BoundTotal(BoundReward):
     def steepness(self, states: Tensor) -> Tensor:
         """As `BoundReward.steepness` asks."""
         return torch.stack([part.steepness(states) for part in self.parts]).sum(0)
+
+    @property
+    def levels_off(self) -> bool:
+        """As `BoundReward.levels_off` asks."""
+        return any(part.levels_off for part in self.parts)
 
     def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""
@@ -367,6 +382,11 @@ class BoundGoals(BoundReward):
     def steepness(self, states: Tensor) -> Tensor:
         """As `BoundReward.steepness` asks."""
         return self._total(*(part.steepness(states) for part in self.parts))
+
+    @property
+    def levels_off(self) -> bool:
+        """As `BoundReward.levels_off` asks."""
+        return any(part.levels_off for part in self.parts)
 
     def largest(self, ranges: Tensor | None = None) -> Tensor:
         """As `BoundReward.largest` asks."""

@@ -185,8 +185,7 @@ def _solve_together(problems: list[BaseProblem], solver: BranchAndBound, limits:
     count = len(problems)
     shared = limits if limits.seconds is None else replace(limits, seconds=limits.seconds * count)
     monitor = Monitor(shared, silent, max(problem.tolerance for problem in problems))
-    led = replace(solver, bound=choose_bound(problems[0], solver.bound))
-    solutions, tree = branch_and_bound(led, problems, monitor)
+    solutions, tree = branch_and_bound(solver, problems, monitor)
     seconds = monitor.elapsed() / count
     shared_by_all = provenance_of(asked(problems[0], limits), solver)
     return build_results(

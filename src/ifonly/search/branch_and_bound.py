@@ -39,6 +39,7 @@ from ifonly.search.tree import (
     ExpandedNodes,
     Tree,
     active_cutoffs,
+    anchors_are_late,
     bracket_hard,
     count,
     drop,
@@ -193,8 +194,7 @@ def search(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem])
         return
     cache = PrefixCache(tree.batch)
     warm_start(tree, cache)
-    bound = leading_bound(tree, settings.bound, bounded)
-    root = bound_root(tree, bound)
+    root = bound_root(tree, bound := leading_bound(tree, settings, bounded))
     while begin_budgets(tree, bound, root, cache):
         stop_at_limits(tree)
         bracket_hard(tree)
@@ -237,10 +237,12 @@ def offer_starts(tree: Tree, rounds: Iterator[WarmStart]) -> None:
         stop_at_limits(tree)
 
 
-def leading_bound(tree: Tree, name: BoundName, bounded: Sequence[BaseProblem]) -> ChildBound:
+def leading_bound(tree: Tree, settings: BranchAndBound, bounded: Sequence[BaseProblem]) -> ChildBound:
     """The bound that leads the search: the one given, or a new one."""
     if tree.bound is None:
         started = time.perf_counter()
+        kept = settings.apart > 1 or bounded[0] is not tree.batch.problems[0]  # for other searches
+        name = "none" if not kept and settings.bound == "auto" and anchors_are_late(tree) else settings.bound
         tree.bound = make_child_bound(bounded, name)
         tree.monitor.stats.seconds_bounds += time.perf_counter() - started
     return tree.bound

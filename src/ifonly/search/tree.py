@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.base import ChildBound
-from ifonly.bounds.factory import hard_bounds
+from ifonly.bounds.factory import ENUMERABLE, choose_bound, hard_bounds
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Stats, Status
@@ -209,6 +209,17 @@ def exceed_cutoffs(tree: Tree, problem: Tensor, bounds: Tensor) -> Tensor:
     cutoffs = active_cutoffs(tree, problem)
     cutoffs = torch.where(tree.outer_bounds[problem, tree.active[problem]] <= cutoffs, torch.inf, cutoffs)
     return bounds > cutoffs.view(-1, *[1] * (bounds.dim() - 1))
+
+
+def anchors_are_late(tree: Tree) -> bool:
+    """Whether anchors, which take seconds to make, would lead a search that is nearly done: of the budgets whose best
+    earns less than rewards allow, all sequences can be enumerated."""
+    first = tree.batch.problems[0]
+    if choose_bound(first) != "lipschitz":
+        return False
+    ceilings = (tree.batch.largest_outcomes - tree.batch.tolerance).unsqueeze(1)
+    left = (tree.cutoffs < ceilings).any(0).nonzero().flatten().tolist()
+    return all(first.sequence_count(budget) <= ENUMERABLE for budget in left)
 
 
 def fathom(tree: Tree, problem: Tensor, bounds: Tensor, *, where: Tensor | None = None) -> None:

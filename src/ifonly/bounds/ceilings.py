@@ -74,9 +74,12 @@ class CeilingBound(ChildBound):
         return torch.minimum(bounds, torch.stack(found + found[1:] * (bounds.shape[1] - 2), dim=1))
 
 
-def with_ceilings(bound: ChildBound, problems: Sequence[Problem]) -> ChildBound:
-    """The bound, below ceilings where rewards have such as searches can reach."""
+def have_ceilings(problems: Sequence[Problem]) -> bool:
+    """Whether the reward that problems share has ceilings such as searches can reach."""
     first = problems[0]
-    if not (first.bound_reward.levels_off and math.isfinite(first.largest_outcome)):
-        return bound
-    return CeilingBound(bound, problems)
+    return first.bound_reward.levels_off and math.isfinite(first.largest_outcome)
+
+
+def with_ceilings(bound: ChildBound, problems: Sequence[Problem]) -> ChildBound:
+    """The bound, below ceilings where there are any."""
+    return CeilingBound(bound, problems) if have_ceilings(problems) else bound

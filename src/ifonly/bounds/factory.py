@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ifonly.bounds.anchors import observed_anchors
 from ifonly.bounds.base import ChildBound, NoChildBound
-from ifonly.bounds.ceilings import with_ceilings
+from ifonly.bounds.ceilings import have_ceilings, with_ceilings
 from ifonly.bounds.lipschitz import AnchorBound, LipschitzChildBound, value_constants
 from ifonly.bounds.members import EnsembleChildBound
 from ifonly.bounds.reach import can_reach, tightened_bounds
@@ -62,7 +62,9 @@ def _members(problem: BaseProblem) -> tuple[Problem, ...]:
 def make_child_bound(problems: Sequence[BaseProblem], bound: BoundName = "auto") -> ChildBound:
     """The bound asked for; "auto" makes `choose_bound`'s choice for the first problem, so hand over alike ones only."""
     first, name = problems[0], choose_bound(problems[0], bound)
-    by_member = zip(*(_members(problem) for problem in problems), strict=True)
+    by_member = list(zip(*(_members(problem) for problem in problems), strict=True))
+    if name == "none" and not any(have_ceilings(member) for member in by_member):
+        return NoChildBound(problems)
     bounds = [with_ceilings(BOUNDS[name](member), member) for member in by_member]
     return EnsembleChildBound(first.objective, bounds) if isinstance(first, EnsembleProblem) else bounds[0]
 

@@ -51,6 +51,11 @@ BOUNDS: dict[str, Callable[[Sequence[Problem]], ChildBound]] = {
 }
 
 
+def is_enumerable(problem: BaseProblem, max_changes: int) -> bool:
+    """Whether sequences with at most so many changes are enumerated faster than anchors lead to the best."""
+    return problem.sequence_count(max_changes) <= ENUMERABLE
+
+
 def _members(problem: BaseProblem) -> tuple[Problem, ...]:
     """The problems of which bounds are made."""
     if isinstance(problem, EnsembleProblem):

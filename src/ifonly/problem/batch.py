@@ -110,8 +110,9 @@ class ProblemBatch:
 
     @cached_property
     def observed_outcomes(self) -> Tensor:
-        """The recorded outcomes [P]."""
-        return self.rollout(torch.arange(self.count, device=self.device), self.observed).outcomes
+        """The recorded outcomes [P]; without a replay, for whoever looks at the clock may ask for them."""
+        rewards = (one.bound_reward(one.observed_states, one.observed_actions, one.steps) for one in self.problems)
+        return self._floats([float(earned.sum()) for earned in rewards])
 
     @cached_property
     def nearest(self) -> Tensor:

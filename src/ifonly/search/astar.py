@@ -337,7 +337,8 @@ def _count_visits(run: _Run, bound: AnchorBound) -> int:
 
 def _useful_bound(run: _Run) -> float:
     """What no sequence can exceed; infinite where that says nothing."""
-    problem, gained = run.problem, max(run.incumbent - run.problem.observed_outcome, run.problem.tolerance)
+    problem, gap = run.problem, max(run.problem.tolerance, run.monitor.granted_gap(run.incumbent))
+    gained = max(run.incumbent - problem.observed_outcome, gap)
     known = torch.tensor([run.upper_bound, run.incumbent, problem.plausible_outcome, gained], dtype=torch.float64)
     return float(if_useful(*known))
 

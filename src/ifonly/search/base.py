@@ -24,7 +24,7 @@ USELESS = 1e6
 def if_useful(bounds: Tensor, outcomes: Tensor, plausible: Tensor, gained: Tensor) -> Tensor:
     """Upper bounds [...], or infinity where they tell no more than that values are plausible.
 
-    `outcomes` [...] were found, better than the recorded ones by `gained` [...] (at least what rounding does), and
+    `outcomes` [...] were found, better than the recorded ones by `gained` [...] (at least the gap granted), and
     `plausible` [...] ones are not exceeded by plausible values. Courses may leave the plausible ranges, so a bound
     cannot be cut there; but one beyond them is none that anybody could use. One that lies there needed no search, and
     counts where it leaves less open than was gained.

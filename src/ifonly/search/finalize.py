@@ -60,7 +60,7 @@ def finalize(tree: Tree, stopped: Status | None) -> list[Solution]:
 
 def _solution(tree: Tree, stopped: Status | None, number: int, answers: _Answers) -> Solution:
     problem = tree.batch.problems[number]
-    answers = _bracketed(problem, answers)
+    answers = _bracketed(problem, answers, granted(tree)[number])
     actions = answers.sequences[-1] if answers.are_known[-1] else problem.nearest_actions
     upper_bound = answers.upper_bounds[-1]
     finished = stopped is None and not bool(tree.at_node_limit[number])
@@ -75,7 +75,7 @@ def _solution(tree: Tree, stopped: Status | None, number: int, answers: _Answers
     )
 
 
-def _bracketed(problem: BaseProblem, answers: _Answers) -> _Answers:
+def _bracketed(problem: BaseProblem, answers: _Answers, gap: Tensor) -> _Answers:
     """With finite upper bounds, where there are Lipschitz constants: anchors on the observed path give some.
 
     A search that is stopped early, or has many changes to go, may know none; one that came to its end needs none.
@@ -90,7 +90,7 @@ def _bracketed(problem: BaseProblem, answers: _Answers) -> _Answers:
     found = [value if known else -math.inf for value, known in zip(answers.outcomes, answers.are_known, strict=True)]
     anchored, outcomes = torch.tensor([bounds, found], dtype=torch.float64)
     plausible = torch.full_like(outcomes, problem.plausible_outcome)
-    gained = (outcomes - problem.observed_outcome).clamp(min=problem.tolerance)
+    gained = torch.maximum(outcomes - problem.observed_outcome, gap.to(outcomes))
     bounds = if_useful(torch.maximum(anchored, outcomes), outcomes, plausible, gained).tolist()
     smaller = [min(pair) for pair in zip(answers.upper_bounds, bounds, strict=True)]
     return replace(answers, upper_bounds=smaller, rest_on_anchors=smaller != answers.upper_bounds)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ifonly.bounds.base import ChildBound
-from ifonly.bounds.factory import ENUMERABLE, choose_bound, hard_bounds
+from ifonly.bounds.factory import choose_bound, hard_bounds, is_enumerable
 from ifonly.bounds.taylor import TaylorChildBound
 from ifonly.problem.batch import Branches, Paths, ProblemBatch
 from ifonly.result import Stats, Status
@@ -219,7 +219,7 @@ def anchors_are_late(tree: Tree) -> bool:
         return False
     ceilings = (tree.batch.largest_outcomes - tree.batch.tolerance).unsqueeze(1)
     left = (tree.cutoffs < ceilings).any(0).nonzero().flatten().tolist()
-    return all(first.sequence_count(budget) <= ENUMERABLE for budget in left)
+    return all(is_enumerable(first, budget) for budget in left)
 
 
 def fathom(tree: Tree, problem: Tensor, bounds: Tensor, *, where: Tensor | None = None) -> None:
@@ -252,7 +252,7 @@ def upper_bounds(tree: Tree) -> Tensor:
             keep_largest(tree, upper, nodes.problem, nodes.bounds)
     limits = torch.minimum(tree.outer_bounds, tree.batch.largest_outcomes.unsqueeze(1))
     upper = torch.maximum(torch.minimum(upper, limits), found)
-    gained = torch.maximum(found - tree.batch.observed_outcomes.unsqueeze(1), tree.batch.tolerance.unsqueeze(1))
+    gained = torch.maximum(found - tree.batch.observed_outcomes.unsqueeze(1), granted(tree))
     upper = if_useful(upper, found, tree.batch.plausible_outcomes.unsqueeze(1), gained)
     upper = upper.masked_fill(tree.infeasible, -torch.inf)
     # What a larger budget cannot exceed, a smaller one cannot either.

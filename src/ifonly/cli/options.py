@@ -55,7 +55,7 @@ Only = Annotated[
 Seconds = Annotated[float | None, option("S", "Stop each search after S seconds.", min=0)]
 Gap = Annotated[
     str | None,
-    option("GAP", "Stop each search where nothing can be better by more: 1% of the gain, or a number.", default="0"),
+    option("GAP", "Stop each search where nothing can be better by more: a number, or of the gain: 1%.", default="0"),
 ]
 Out = Annotated[Path, option("FOLDER", "Where to store it.", default=False)]
 Seed = Annotated[int, option("N", "Random seed; the same seed gives the same result.", min=0)]

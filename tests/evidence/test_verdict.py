@@ -213,6 +213,7 @@ def test_a_failed_model_is_never_believable() -> None:
 def test_without_changes_only_the_check_can_warn() -> None:
     evidence = Evidence((), CHECKED["warn"], refits=refits(0, 20, []), failures=(FAILURE,))
     assert codes(evidence) == [WarningCode.MODEL_CHECK]
+    assert evidence.verdict is Verdict.NOT_EXAMINED, "there is nothing to be uncertain of"
     assert not Evidence((), PASS, refits=refits(0, 20)).examined
     assert not Evidence((1,), PASS).examined
     assert Evidence((1,), None, support=support(0)).examined

@@ -22,6 +22,7 @@ from ifonly.web.api import Desk, JobRequest
 from ifonly.web.app import create_app
 from ifonly.web.review import Review
 from ifonly.web.settings import ReviewSettings
+from ifonly.web.turns import Turns
 from ifonly.web.worker import Setup, Work, _Bench
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evidence"))
@@ -178,7 +179,8 @@ def test_live_searches_keep_the_limits_of_the_query(ground: Ground, solver: dict
     limits = ifonly.Limits(seconds=30.0, nodes=1, gap=0.5, memory=512.0)
     query = ifonly.Query(REWARD, 1, limits=limits, solver=solver)
     model = ifonly.load_model(ground.folder / "model").for_search()
-    desk = Desk(Review(ground.cohort, model, query), None, None, 60.0, signs_in=False)  # type: ignore[arg-type]
+    review = Review(ground.cohort, model, query)
+    desk = Desk(review, None, None, 60.0, signs_in=False, turns=Turns())  # type: ignore[arg-type]
     work = desk.work(JobRequest(episode=ground.cohort.ids[0], max_changes=3, alternatives=2, seconds=10.0))
     assert work.query.limits == replace(limits, seconds=10.0)
     own = {"within": 0.25} if solver["name"] == "branch-and-bound" else {}

@@ -34,7 +34,8 @@ class Verdict(StrEnum):
     NOT_BELIEVABLE = "not believable"
     """The model failed its check, or the answer is by the rule unlikely to help."""
     NOT_EXAMINED = "not examined"
-    """Nothing is known but, perhaps, that the model passed its check."""
+    """Nothing is known but, perhaps, that the model passed its check; or nothing is changed, and there is nothing to
+    examine."""
 
 
 class WarningCode(StrEnum):
@@ -333,7 +334,8 @@ class Evidence:
             return Verdict.NOT_BELIEVABLE
         if probability is not None and probability >= rule.supported and not self.contradicted:
             return Verdict.SUPPORTED
-        return Verdict.UNCERTAIN if self.examined or self.warnings else Verdict.NOT_EXAMINED
+        doubted = bool(self.changed_steps and self.warnings)
+        return Verdict.UNCERTAIN if self.examined or doubted else Verdict.NOT_EXAMINED
 
     @property
     def contradicted(self) -> bool:

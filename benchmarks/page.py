@@ -110,7 +110,8 @@ The remainders of the [Taylor bound](theory.md#the-taylor-bound) grow with the t
 state, and add up over changes: [beyond two changes ahead](theory.md#when-it-gets-loose) of a state that is known the
 bound says little, so that every further change costs some tens of times as much as the one before, and with five and
 more the tree has no useful upper bound before the search is nearly done. What there is comes from the [states that
-many changes reach](theory.md#many-changes); the brackets above are older. A curvature penalty keeps remainders
+many changes reach](theory.md#many-changes); the brackets above are older than that, `benchmarks/hard_questions.py` has
+[present ones](choosing-a-solver.md#measured). A curvature penalty keeps remainders
 small without a limit on slopes; networks without either, whose third derivatives are ten times larger, gain little over
 enumeration. Networks with ReLU units and post-nonlinear models with their splines have kinks, where no third
 derivative exists: anchors or enumeration lead there.

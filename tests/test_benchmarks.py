@@ -167,6 +167,14 @@ def test_ensembles_are_timed(run, tmp_path: Path) -> None:
         assert stay["worst"]["improvement"] <= stay["mean"]["improvement"]
 
 
+def test_hard_questions_are_asked(run) -> None:
+    printed = run("hard_questions.py", "--quick")
+    row = next(line for line in printed.splitlines() if "time in range, 65 and more" in line)
+    assert "1 of 1" in row, "where all steps are brought into the range nothing is left to search"
+    assert row.split()[-2] == "1"
+    assert "of the gain" in printed
+
+
 def episode(outcome: float, upper_bound: float | None) -> dict[str, Any]:
     return {"outcome": outcome, "upper_bound": upper_bound, "proven": outcome == upper_bound}
 
